@@ -8,8 +8,8 @@ set(SPARSEFW_CUDA_SOURCES
   linalg/raw_rows.cu
   memory/device_buffer.cc memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc
   memory/staged_upload.cc
-  prune/alps.cc prune/alps_kernels.cu prune/factor_kernels.cu prune/inverse_factor.cc prune/prune.cc
-  prune/select_scores.cu prune/sparsegpt.cc prune/sweep_kernels.cu
+  prune/alps.cc prune/inverse_factor.cc prune/prune.cc prune/prune_kernels.cu prune/select_scores.cu
+  prune/sparsegpt.cc prune/sweep_kernels.cu
   reconstruct/reconstruct.cc reconstruct/reconstructed_rows.cu
   reconstruct/row_conjugate_gradients.cc reconstruct/row_gradients.cu
   runtime/allow_shared.cc runtime/cublas_version.cc runtime/cuda_backend.cc runtime/cuda_engine.cc

@@ -31,8 +31,8 @@ using ::sparsefw::testing::TypedMatrix;
 constexpr EngineKind kDevice = EngineKind::kCudaFloat64;
 
 absl::StatusOr<SolveResult> SolveOn(const Problem& problem, Method method, const char* backend,
-                                const SparseGptOptions& sparsegpt = {},
-                                const StopSignal* stop = nullptr) {
+                                    const SparseGptOptions& sparsegpt = {},
+                                    const StopSignal* stop = nullptr) {
   SPARSEFW_ASSIGN_OR_RETURN(const Backend* found, FindBackend(backend));
   return Solve(problem, {.method = method, .sparsegpt = sparsegpt}, *found, nullptr, stop);
 }
@@ -77,7 +77,8 @@ TEST_P(PruneTest, IsWhatTheCpuGives) {
                            nullptr};
   const SparseGptOptions options = {.block = shape.block};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult cpu, SolveOn(problem, method, "cpu", options));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult device, SolveOn(problem, method, "cuda", options));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult device,
+                                SolveOn(problem, method, "cuda", options));
   SPARSEFW_EXPECT_OK(ValidateMaskCounts(device.mask, pattern, "result"));
   EXPECT_EQ(device.kept_count, cpu.kept_count);
   EXPECT_EQ(device.damping, cpu.damping);
@@ -192,9 +193,9 @@ TEST_P(PruneOnDeviceTest, StopsAndDeadlinesEndIt) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend, BackendOf(kDevice));
   StopSignal stop;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend->CreateEngine({.stop = &stop}));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const auto start, testing::MakeStartingPoint(layer.weights.view(), layer.gram.view(),
-                                                   problem.pattern, {}, 0.5));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start,
+                                testing::MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                           problem.pattern, {}, 0.5));
   SPARSEFW_ASSERT_OK(engine->Load(start.problem()));
   const WeightMethod method =
       GetParam() == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt;

@@ -1,16 +1,19 @@
 // ALPS on the device.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/src/alps/penalty.h"
 #include "core/src/alps/shifted_inverse.h"
-#include "core/src/cuda/prune/alps_kernels.h"
-#include "core/src/cuda/prune/factor_kernels.h"
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
+#include "core/src/cuda/prune/prune_kernels.h"
+#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/shared_limit.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -33,18 +36,16 @@ class DeviceAlternation {
 
   absl::Status Run() {
     SPARSEFW_RETURN_IF_ERROR(Multiply(layer_.weights, layer_.gram, y_));
-    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(layer_.weights));
+    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(layer_.weights.data()));
     SPARSEFW_RETURN_IF_ERROR(CopyBits(checked_));
     SPARSEFW_RETURN_IF_ERROR(CopyBits(first_));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginAlternation(rows(), first_.data(), context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(Begin());
     for (int64_t iteration = 1; iteration <= alps::kIterations; ++iteration) {
       SPARSEFW_RETURN_IF_ERROR(Iterate());
       if (iteration % alps::kCheckEvery != 0) continue;
       SPARSEFW_ASSIGN_OR_RETURN(const Penalty::Next next, Adapt(iteration));
       if (next == Penalty::Next::kEnd) break;
-      if (next == Penalty::Next::kGoOn) continue;
-      SPARSEFW_CUDA_RETURN_IF_ERROR(
-          LaunchBeginAlternation(rows(), first_.data(), context_.stream()));
+      if (next == Penalty::Next::kBeginAgain) SPARSEFW_RETURN_IF_ERROR(Begin());
     }
     return absl::OkStatus();
   }
@@ -52,8 +53,8 @@ class DeviceAlternation {
   // Conjugate gradients on B H = Y, all rows at once, from the largest of B.
   absl::Status StepsOnSupport() {
     const cudaStream_t stream = context_.stream();
-    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(b_));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchKeepSupport(rows(), stream));
+    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(b_.data()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchKeep(rows(), kept_.data(), b_.data(), b_.data(), stream));
     SPARSEFW_RETURN_IF_ERROR(Multiply(b_, layer_.gram, right_));
     SPARSEFW_ASSIGN_OR_RETURN(Count unfinished, Counted([&](Count* count) {
                                 return LaunchBeginSupport(rows(), alps::kStepTolerance, count,
@@ -73,8 +74,8 @@ class DeviceAlternation {
 
   static int64_t Bytes(int64_t rows, int64_t cols) {
     const int64_t stride = StrideOf(cols);
-    return 5 * 8 * rows * stride + 3 * rows * stride / 8 + int64_t{sizeof(SupportRow)} * rows + 8 +
-           8 * cols + SelectionBuffers::Bytes(rows, cols) + InverseFactor::Bytes(cols);
+    return 5 * 8 * rows * stride + 3 * rows * stride / 8 + int64_t{sizeof(SupportRow)} * rows + 64 +
+           SelectionBytes(rows, cols) + InverseFactor::Bytes(cols);
   }
 
  private:
@@ -97,13 +98,10 @@ class DeviceAlternation {
     }
     SPARSEFW_ASSIGN_OR_RETURN(support_, DeviceBuffer<SupportRow>::Create(layer_.rows, stream));
     SPARSEFW_ASSIGN_OR_RETURN(count_, DeviceBuffer<Count>::Create(1, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(diagonal_, DeviceBuffer<double>::Create(layer_.cols, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(selection_,
-                              SelectionBuffers::Create(layer_.rows, layer_.cols, stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchDiagonal(layer_.gram.data(), layer_.cols, layer_.stride, diagonal_.data(), stream));
-    SPARSEFW_ASSIGN_OR_RETURN(InverseFactor inverse, InverseFactor::Create(layer_.cols, context_));
-    inverse_.emplace(std::move(inverse));
+    SPARSEFW_ASSIGN_OR_RETURN(scratch_, DeviceBuffer<unsigned char>::Zeroed(
+                                            SelectionBytes(layer_.rows, layer_.cols), stream));
+    SPARSEFW_ASSIGN_OR_RETURN(shared_bytes_, SharedBytesForRows());
+    SPARSEFW_ASSIGN_OR_RETURN(inverse_, InverseFactor::Create(layer_.cols, context_));
     return absl::OkStatus();
   }
 
@@ -111,20 +109,27 @@ class DeviceAlternation {
     return {.rows = layer_.rows,
             .cols = layer_.cols,
             .stride = layer_.stride,
-            .dense = layer_.weights.data(),
             .y = y_.data(),
             .b = b_.data(),
             .d = d_.data(),
             .v = v_.data(),
             .right = right_.data(),
             .kept = kept_.data(),
-            .support = support_.data()};
+            .row = support_.data()};
   }
 
   absl::Status Multiply(const DeviceBuffer<double>& left, const DeviceBuffer<double>& symmetric,
                         DeviceBuffer<double>& out) const {
     return context_.product().MultiplyBySymmetric(layer_.rows, layer_.cols, layer_.stride,
                                                   left.data(), symmetric.data(), out.data());
+  }
+
+  // D the dense weights on their support, V = 0.
+  absl::Status Begin() {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(v_.data(), 0, static_cast<size_t>(v_.size()) * 8, context_.stream()));
+    return ToStatus(
+        LaunchKeep(rows(), first_.data(), layer_.weights.data(), d_.data(), context_.stream()));
   }
 
   absl::Status Iterate() {
@@ -135,7 +140,7 @@ class DeviceAlternation {
     SPARSEFW_RETURN_IF_ERROR(context_.product().MultiplyBySymmetric(
         layer_.rows, layer_.cols, layer_.stride, std::as_const(right_).data(),
         inverse_->inverse_of_matrix(), b_.data()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSupportScores(rows(), rho, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(rows(), nullptr, rho, stream));
     SPARSEFW_RETURN_IF_ERROR(Select());
     return ToStatus(LaunchUpdateDual(rows(), rho, stream));
   }
@@ -144,9 +149,8 @@ class DeviceAlternation {
   absl::Status Shift(double rho) {
     if (rho == rho_) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(CheckLimits(request_, context_));
-    SPARSEFW_ASSIGN_OR_RETURN(
-        const std::optional<sparsegpt::FailedPivot> failed,
-        inverse_->Factorize({layer_.gram.data(), diagonal_.data(), rho, /*reversed=*/false}));
+    SPARSEFW_ASSIGN_OR_RETURN(const std::optional<sparsegpt::FailedPivot> failed,
+                              inverse_->Factorize({layer_.gram.data(), rho, /*reversed=*/false}));
     if (failed) return alps::NotPositiveDefinite(rho, *failed);
     rho_ = rho;
     return inverse_->FormInverseOfMatrix();
@@ -154,12 +158,13 @@ class DeviceAlternation {
 
   // Of the scores in `right_`.
   absl::Status Select() {
-    return ToStatus(LaunchSelectLargest(selection_.Of(right_.data(), layer_.rows, layer_.cols),
-                                        groups_, kept_.data(), context_.stream()));
+    const ScoreMatrix scores = {layer_.rows, layer_.cols, right_.data(), scratch_.data(),
+                                shared_bytes_};
+    return ToStatus(LaunchSelectLargest(scores, groups_, kept_.data(), context_.stream()));
   }
 
-  absl::Status SelectMagnitudes(const DeviceBuffer<double>& matrix) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMagnitudes(rows(), matrix.data(), context_.stream()));
+  absl::Status SelectMagnitudes(const double* matrix) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(rows(), matrix, 1, context_.stream()));
     return Select();
   }
 
@@ -197,22 +202,21 @@ class DeviceAlternation {
   const ExecutionContext& context_;
   Penalty penalty_;
   double rho_ = -1;                             // of inverse_
-  DeviceBuffer<double> y_, b_, d_, v_, right_;  // [rows, stride]: alps_kernels.h
+  DeviceBuffer<double> y_, b_, d_, v_, right_;  // [rows, stride]: prune_kernels.h
   DeviceBuffer<BitWord> kept_;
   DeviceBuffer<BitWord> checked_;  // kept_ at the last check
   DeviceBuffer<BitWord> first_;    // kept_ of the dense weights
   DeviceBuffer<SupportRow> support_;
   DeviceBuffer<Count> count_;
-  DeviceBuffer<double> diagonal_;  // of the gram
-  SelectionBuffers selection_;
-  std::optional<InverseFactor> inverse_;
+  DeviceBuffer<unsigned char> scratch_;  // of the selection
+  int64_t shared_bytes_ = 0;
+  std::unique_ptr<InverseFactor> inverse_;
 };
 
 // Adds the damping, then makes the diagonal 1; returns s on the device.
 absl::StatusOr<DeviceBuffer<double>> Normalise(DeviceLayer<double>& layer,
                                                const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal,
-                            DownloadDiagonal(layer.gram, layer.cols, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal, DownloadDiagonal(layer, context));
   double mean = 0;
   for (const double entry : diagonal) mean += entry / static_cast<double>(layer.cols);
   std::vector<double> norms;

@@ -3,6 +3,7 @@
 #define SPARSEFW_CORE_SRC_CUDA_PRUNE_INVERSE_FACTOR_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -13,24 +14,24 @@
 
 namespace sparsefw::cuda {
 
-// A symmetric matrix [size, StrideOf(size)] on the device with the diagonal that it is to have.
+// H of a symmetric matrix [size, StrideOf(size)] on the device.
 struct ShiftedMatrix {
   const double* matrix = nullptr;
-  const double* diagonal = nullptr;  // [size]
-  double added = 0;                  // to the diagonal
-  bool reversed = false;             // rows and columns are taken from the last to the first
+  double added = 0;       // to the diagonal
+  bool reversed = false;  // rows and columns are taken from the last to the first
 };
 
 // The factor by cuSOLVER, its inverse by cuBLAS, in float64. The same bits at every run on the same
 // device. Not thread-safe; the context must outlive it.
 class InverseFactor {
  public:
-  static absl::StatusOr<InverseFactor> Create(int64_t size, const ExecutionContext& context);
-  InverseFactor(InverseFactor&& other) noexcept;
-  InverseFactor& operator=(InverseFactor&&) = delete;
+  static absl::StatusOr<std::unique_ptr<InverseFactor>> Create(int64_t size,
+                                                               const ExecutionContext& context);
+  InverseFactor(const InverseFactor&) = delete;
+  InverseFactor& operator=(const InverseFactor&) = delete;
   ~InverseFactor();
 
-  // Device bytes held.
+  // Device bytes held; cuSOLVER may want more beside a small matrix.
   static int64_t Bytes(int64_t size);
 
   // H = L L^T, and the inverse of L. Returns the pivot that was not positive, or nothing when all
@@ -40,7 +41,7 @@ class InverseFactor {
   // Cost:   4/3 size^3 flops; waits for the stream
   // Errors: Cancelled, what went wrong on the device
   absl::StatusOr<std::optional<sparsegpt::FailedPivot>> Factorize(const ShiftedMatrix& h);
-  // [size, stride]: L^-1, lower triangular, 0 above.
+  // [size, stride]: L^-1, lower triangular.
   const double* inverse() const { return inverse_.data(); }
 
   // Replaces the factor by H^-1 = L^-T L^-1, [size, stride], its padding 0.
@@ -50,15 +51,17 @@ class InverseFactor {
 
  private:
   InverseFactor(int64_t size, const ExecutionContext& context);
+  absl::Status Open();
   absl::StatusOr<std::optional<sparsegpt::FailedPivot>> FindFailedPivot(const ShiftedMatrix& h);
 
   const int64_t size_;
   const int64_t stride_;
   const ExecutionContext& context_;
+  const CusolverLibrary* library_ = nullptr;
   CusolverHandle solver_ = nullptr;
   int device_ = 0;
   DeviceBuffer<double> factor_;
-  DeviceBuffer<double> inverse_;  // the workspace of cuSOLVER before
+  DeviceBuffer<double> inverse_;  // cuSOLVER's workspace before
   int workspace_elements_ = 0;
   DeviceBuffer<int> info_;
 };

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/cuda/memory/device_layer.h"
-#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"
@@ -26,10 +25,10 @@ struct PruneInputs {
 };
 
 // Numeric: float64; the same bits at every run on the same device
-// Cost:    4/3 cols^3 + rows * cols^2 flops and SparseGPT's blocks; ALPS 2 rows cols^2 an iteration
+// Cost:    4/3 cols^3 + rows * cols^2 flops and SparseGPT's tiles; ALPS 2 rows cols^2 an iteration
 //          and 10/3 cols^3 for every rho
-// Stop:    looked at, as is request.out_of_time, after every factorisation, every 8 tiles of
-//          columns, every third iteration of ALPS and every step on its support
+// Stop:    looked at, as is request.out_of_time, before and after every factorisation, every 8
+//          tiles of columns, every third iteration of ALPS and every step on its support
 // Errors:  Cancelled; InvalidArgument (GRAM_NOT_POSITIVE_DEFINITE, NON_FINITE);
 //          ResourceExhausted, what went wrong on the device
 absl::StatusOr<PrunedWeights> PruneBySparseGpt(PruneInputs inputs, const PruneRequest& request,
@@ -41,29 +40,12 @@ absl::StatusOr<PrunedWeights> PruneByAlps(PruneInputs inputs, const PruneRequest
 int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions& options);
 int64_t AlpsDeviceBytes(int64_t rows, int64_t cols);
 
-// Of their parts.
-
-// Scratch of LaunchSelectLargest for matrices of up to so many rows and columns.
-class SelectionBuffers {
- public:
-  static absl::StatusOr<SelectionBuffers> Create(int64_t rows, int64_t cols, cudaStream_t stream);
-  static int64_t Bytes(int64_t rows, int64_t cols);
-  ScoreMatrix Of(const double* scores, int64_t rows, int64_t cols) const;
-
- private:
-  DeviceBuffer<BitWord> none_;
-  DeviceBuffer<Selection> selection_;
-  DeviceBuffer<unsigned> counts_;  // the histogram, then the ticket
-  DeviceBuffer<double> partial_;
-  int64_t shared_bytes_ = 0;
-};
-
-// Waits for the stream. Errors: Cancelled
+// Of their parts. Waits for the stream. Errors: Cancelled
 absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& context);
 
-// The diagonal of a [size, stride] matrix. Waits for the stream.
-absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceBuffer<double>& matrix,
-                                                     int64_t size, const ExecutionContext& context);
+// The diagonal of the layer's gram. Waits for the stream.
+absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
+                                                     const ExecutionContext& context);
 absl::StatusOr<DeviceBuffer<double>> UploadValues(const std::vector<double>& values,
                                                   const ExecutionContext& context);
 

@@ -32,28 +32,35 @@ struct MagnitudeSource {
   __device__ double Part(int64_t, Kept, bool) const { return 0; }
 };
 
+// The scratch, in this order: selection, histogram and ticket, no fixed bits, sums of blocks, which
+// nobody reads.
+constexpr int64_t kHistogram = sizeof(Selection);
+constexpr int64_t kFixed = kHistogram + int64_t{sizeof(unsigned)} * (kDigitBins + 2);
+static_assert(kHistogram % 8 == 0 && kFixed % 8 == 0);
+
+int64_t BitBytes(int64_t rows, int64_t cols) { return rows * StrideOf(cols) / 8; }
+
 }  // namespace
 
-int64_t SelectionPartials(int64_t rows, int64_t stride) {
-  const int64_t blocks = MarkBlocks(rows * stride);
-  return rows > blocks ? rows : blocks;
+int64_t SelectionBytes(int64_t rows, int64_t cols) {
+  const int64_t blocks = MarkBlocks(rows * StrideOf(cols));
+  return kFixed + BitBytes(rows, cols) + int64_t{sizeof(double)} * (rows > blocks ? rows : blocks);
 }
-
-int64_t SelectionBins() { return kDigitBins; }
 
 CudaError LaunchSelectLargest(const ScoreMatrix& matrix, const Groups& groups, BitWord* bits,
                               cudaStream_t stream) {
   IterateView<double> view;
   view.rows = matrix.rows;
   view.cols = matrix.cols;
-  view.stride = matrix.stride;
+  view.stride = StrideOf(matrix.cols);
   view.groups = groups;
   view.shared_bytes = matrix.shared_bytes;
-  view.fixed = matrix.none;
-  view.scratch.selection = matrix.selection;
-  view.scratch.histogram = matrix.histogram;
-  view.scratch.ticket = matrix.ticket;
-  view.partial = matrix.partial;
+  view.scratch.selection = reinterpret_cast<Selection*>(matrix.scratch);
+  view.scratch.histogram = reinterpret_cast<unsigned*>(matrix.scratch + kHistogram);
+  view.scratch.ticket = view.scratch.histogram + kDigitBins;
+  view.fixed = reinterpret_cast<const BitWord*>(matrix.scratch + kFixed);
+  view.partial =
+      reinterpret_cast<double*>(matrix.scratch + kFixed + BitBytes(view.rows, view.cols));
   const MagnitudeSource source = {matrix.scores};
   if (!groups.whole_matrix) return SelectInGroups(source, view, nullptr, bits, stream);
   return SelectWhole(source, view, groups.total_kept, false, nullptr, bits, stream);

@@ -8,34 +8,29 @@
 
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/runtime/cuda_error.h"
-#include "core/src/cuda/select/selection_keys.h"
 #include "sparsefw/kernel_types.h"
 
 namespace sparsefw::cuda {
 
-// Scores below 0 are never selected: the padding has them. Views of device memory.
+// Views of device memory.
 struct ScoreMatrix {
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;              // StrideOf(cols)
-  const double* scores = nullptr;  // [rows, stride]
-  // Scratch for as many rows and columns, made by SelectionBuffers.
-  const BitWord* none = nullptr;  // [rows, stride / 32], all 0
-  Selection* selection = nullptr;
-  unsigned* histogram = nullptr;  // all 0
-  unsigned* ticket = nullptr;     // 0
-  double* partial = nullptr;
-  int64_t shared_bytes = 0;  // that a row may take of a block's shared memory
+  const double* scores = nullptr;    // [rows, StrideOf(cols)]; those below 0 are never selected
+  unsigned char* scratch = nullptr;  // SelectionBytes, all 0 before its first use
+  int64_t shared_bytes = 0;          // that a row may take of a block's shared memory
 };
 
-// bits [rows, stride / 32] = the `groups.capacity` largest scores of every group, or
-// `groups.total_kept` of the whole matrix; of equal scores the higher row-major index.
+// bits [rows, StrideOf(cols) / 32] = the `groups.capacity` largest scores of every group, or
+// `groups.total_kept` of the whole matrix; of equal scores the higher row-major index. The
+// padding's scores must be below 0.
 //
 // Cost: up to 10 reads of the scores for the whole matrix, one where groups lie within rows
 CudaError LaunchSelectLargest(const ScoreMatrix& matrix, const Groups& groups, BitWord* bits,
                               cudaStream_t stream);
-int64_t SelectionPartials(int64_t rows, int64_t stride);
-int64_t SelectionBins();
+
+// Bytes of the scratch for matrices of up to so many rows and columns.
+int64_t SelectionBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda
 

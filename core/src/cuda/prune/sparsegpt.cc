@@ -3,12 +3,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/cuda/prune/alps_kernels.h"
-#include "core/src/cuda/prune/factor_kernels.h"
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
+#include "core/src/cuda/prune/prune_kernels.h"
+#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"
@@ -53,8 +54,9 @@ class DeviceSweep {
       const int64_t entries = layer_.rows * StrideOf(columns_);
       SPARSEFW_ASSIGN_OR_RETURN(scores_, DeviceBuffer<double>::Create(entries, stream));
       SPARSEFW_ASSIGN_OR_RETURN(chosen_, DeviceBuffer<BitWord>::Create(entries / 32, stream));
-      SPARSEFW_ASSIGN_OR_RETURN(selection_,
-                                SelectionBuffers::Create(layer_.rows, columns_, stream));
+      SPARSEFW_ASSIGN_OR_RETURN(scratch_, DeviceBuffer<unsigned char>::Zeroed(
+                                              SelectionBytes(layer_.rows, columns_), stream));
+      SPARSEFW_ASSIGN_OR_RETURN(shared_bytes_, SharedBytesForRows());
     }
     for (int64_t first = 0; first < layer_.cols; first += columns_) {
       SPARSEFW_RETURN_IF_ERROR(PruneBlock(first, std::min(first + columns_, layer_.cols)));
@@ -63,27 +65,28 @@ class DeviceSweep {
   }
 
  private:
+  SweepTile TileOf(int64_t first, int64_t end) {
+    return {.rows = layer_.rows,
+            .stride = layer_.stride,
+            .first = first,
+            .width = end - first,
+            .weights = layer_.weights.data(),
+            .factor = layer_.gram.data(),
+            .group = pattern_.group,
+            .keep = pattern_.keep,
+            .mask = mask_.data(),
+            .errors = errors_.data()};
+  }
+
   absl::Status PruneBlock(int64_t first, int64_t end) {
     const bool in_tiles = ChosenInTiles(pattern_);
     if (!in_tiles) SPARSEFW_RETURN_IF_ERROR(Choose(first, end));
-    const int64_t words = StrideOf(end - first) / 32;
     for (int64_t begin = first; begin < end; begin += kTileColumns) {
-      const int64_t tile_end = std::min(begin + kTileColumns, end);
-      SPARSEFW_CUDA_RETURN_IF_ERROR(
-          LaunchSweepTile({.rows = layer_.rows,
-                           .stride = layer_.stride,
-                           .first = begin,
-                           .width = static_cast<int>(tile_end - begin),
-                           .weights = layer_.weights.data(),
-                           .factor = layer_.gram.data(),
-                           .chosen = in_tiles ? nullptr : chosen_.data() + (begin - first) / 32,
-                           .chosen_words = words,
-                           .group = pattern_.group,
-                           .keep = pattern_.keep,
-                           .mask = mask_.data(),
-                           .errors = errors_.data()},
-                          context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(UpdateLaterColumns(begin, tile_end));
+      SweepTile tile = TileOf(begin, std::min(begin + kTileColumns, end));
+      if (!in_tiles) tile.chosen = chosen_.data() + (begin - first) / 32;
+      tile.chosen_words = StrideOf(end - first) / 32;
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSweepTile(tile, context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(UpdateLaterColumns(begin, begin + tile.width));
       if (++tiles_ % kTilesBetweenLooks == 0) {
         SPARSEFW_RETURN_IF_ERROR(CheckLimits(request_, context_));
       }
@@ -93,24 +96,17 @@ class DeviceSweep {
 
   // The bits of what is kept of the columns, in `chosen_`.
   absl::Status Choose(int64_t first, int64_t end) {
-    const int64_t width = end - first;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSweepScores({.rows = layer_.rows,
-                                                     .stride = layer_.stride,
-                                                     .first = first,
-                                                     .width = width,
-                                                     .weights = layer_.weights.data(),
-                                                     .factor = layer_.gram.data(),
-                                                     .scores = scores_.data()},
-                                                    context_.stream()));
-    Groups groups = {.group_cols = width, .groups_per_row = 1, .capacity = pattern_.keep};
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchSweepScores(TileOf(first, end), scores_.data(), context_.stream()));
+    Groups groups = {.group_cols = end - first, .groups_per_row = 1, .capacity = pattern_.keep};
     if (pattern_.kind == Kind::kPerRow) groups.capacity = KeptOf(1, first, end);
-    groups.total_kept = layer_.rows * groups.capacity;
     if (pattern_.kind == Kind::kUnstructured) {
       groups.whole_matrix = true;
-      groups.total_kept = groups.capacity = KeptOf(layer_.rows, first, end);
+      groups.total_kept = KeptOf(layer_.rows, first, end);
     }
-    return ToStatus(LaunchSelectLargest(selection_.Of(scores_.data(), layer_.rows, width), groups,
-                                        chosen_.data(), context_.stream()));
+    const ScoreMatrix scores = {layer_.rows, end - first, scores_.data(), scratch_.data(),
+                                shared_bytes_};
+    return ToStatus(LaunchSelectLargest(scores, groups, chosen_.data(), context_.stream()));
   }
 
   int64_t KeptOf(int64_t rows, int64_t first, int64_t end) const {
@@ -146,34 +142,42 @@ class DeviceSweep {
   DeviceBuffer<double> errors_;
   DeviceBuffer<double> scores_;
   DeviceBuffer<BitWord> chosen_;
-  SelectionBuffers selection_;
+  DeviceBuffer<unsigned char> scratch_;  // of the selection
+  int64_t shared_bytes_ = 0;
 };
 
-// The layer's gram becomes U and its dead columns 0; returns the damping.
+// A dead input gets the mean of the others' diagonal, and its weights become 0.
+absl::Status ReplaceDeadInputs(DeviceLayer<double>& layer, const std::vector<double>& diagonal,
+                               const std::vector<int64_t>& dead, const ExecutionContext& context) {
+  if (dead.empty()) return absl::OkStatus();
+  const cudaStream_t stream = context.stream();
+  SPARSEFW_ASSIGN_OR_RETURN(auto values, UploadValues(diagonal, context));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchWriteDiagonal(layer.gram.data(), layer.cols, layer.stride, values.data(), stream));
+  std::vector<double> factors(diagonal.size(), 1.0);
+  for (const int64_t column : dead) factors[static_cast<size_t>(column)] = 0;
+  SPARSEFW_ASSIGN_OR_RETURN(values, UploadValues(factors, context));
+  return ToStatus(LaunchScaleColumns(layer.weights.data(), values.data(), layer.rows, layer.cols,
+                                     layer.stride, stream));
+}
+
+// The layer's gram becomes U, its dead inputs 0; returns the damping.
 absl::StatusOr<double> FactorizeGram(DeviceLayer<double>& layer, const PruneRequest& request,
                                      const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(std::vector<double> diagonal,
-                            DownloadDiagonal(layer.gram, layer.cols, context));
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<double> diagonal, DownloadDiagonal(layer, context));
   const sparsegpt::LiveDiagonal live = sparsegpt::ReplaceDead(diagonal);
-  SPARSEFW_ASSIGN_OR_RETURN(const auto on_device, UploadValues(diagonal, context));
-  SPARSEFW_ASSIGN_OR_RETURN(InverseFactor factor, InverseFactor::Create(layer.cols, context));
+  SPARSEFW_RETURN_IF_ERROR(ReplaceDeadInputs(layer, diagonal, live.dead_columns, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto factor, InverseFactor::Create(layer.cols, context));
   // H = R R^T with R upper triangular is the Cholesky factor of H read backwards.
   const auto factorize =
       [&](double added) -> absl::StatusOr<std::optional<sparsegpt::FailedPivot>> {
     SPARSEFW_RETURN_IF_ERROR(CheckLimits(request, context));
-    return factor.Factorize({layer.gram.data(), on_device.data(), added, /*reversed=*/true});
+    return factor->Factorize({layer.gram.data(), added, /*reversed=*/true});
   };
   SPARSEFW_ASSIGN_OR_RETURN(const double damping, sparsegpt::FindDamping(request.sparsegpt.damping,
                                                                          live.mean, factorize));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchReversed(factor.inverse(), layer.cols, layer.stride,
-                                               layer.gram.data(), context.stream()));
-  if (!live.dead_columns.empty()) {
-    std::vector<double> factors(static_cast<size_t>(layer.cols), 1.0);
-    for (const int64_t column : live.dead_columns) factors[static_cast<size_t>(column)] = 0;
-    SPARSEFW_ASSIGN_OR_RETURN(const auto zeros, UploadValues(factors, context));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScaleColumns(layer.weights.data(), zeros.data(), layer.rows,
-                                                     layer.cols, layer.stride, context.stream()));
-  }
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchShift(factor->inverse(), 0, /*reversed=*/true, layer.cols,
+                                            layer.stride, layer.gram.data(), context.stream()));
   SPARSEFW_RETURN_IF_ERROR(CheckLimits(request, context));
   return damping;
 }
@@ -193,9 +197,9 @@ int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions&
   const int64_t entries = rows * StrideOf(columns);
   const int64_t bits = rows * StrideOf(cols) / 8;
   const int64_t sweep =
-      8 * rows * kTileColumns + 8 * entries + entries / 8 + SelectionBuffers::Bytes(rows, columns);
+      8 * rows * kTileColumns + 8 * entries + entries / 8 + SelectionBytes(rows, columns);
   const int64_t most =
-      std::max({InverseFactor::Bytes(cols) + 2 * 8 * cols, bits + sweep, bits + 4 * rows * cols});
+      std::max({InverseFactor::Bytes(cols) + 64, bits + sweep, bits + 4 * rows * cols});
   return LayerBytes<double>(rows, cols) + most;
 }
 

@@ -10,16 +10,16 @@ constexpr int kPieces = kTileColumns / kLanes;  // columns of a lane, kLanes apa
 constexpr int kSweepThreads = 512;              // a warp a row
 constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-__global__ void ScoresKernel(SweepScores args) {
-  const int64_t row = blockIdx.x;
+__global__ void ScoresKernel(SweepTile block, double* scores) {
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
-  const int64_t padded = (args.width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+  const int64_t padded = (block.width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   if (col >= padded) return;
-  const int64_t column = args.first + col;
-  args.scores[row * padded + col] =
-      col < args.width
-          ? fabs(args.weights[row * args.stride + column]) / args.factor[column * (args.stride + 1)]
-          : -1.0;
+  const int64_t row = blockIdx.x;
+  const int64_t column = block.first + col;
+  scores[row * padded + col] = col < block.width
+                                   ? fabs(block.weights[row * block.stride + column]) /
+                                         block.factor[column * (block.stride + 1)]
+                                   : -1.0;
 }
 
 // The upper triangle of the tile's U without gaps: row j from column j on.
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kSweepThreads, 2) SweepKernel(SweepTile tile) 
   }
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
-    const int count = min(tile.width - p * kLanes, kLanes);
+    const int count = min(static_cast<int>(tile.width) - p * kLanes, kLanes);
     for (int place = 0; place < count; ++place) {
       const int j = p * kLanes + place;
       if (kGroups && j % tile.group == 0) ChooseGroup(tile, triangle, weights, j, kept);
@@ -133,11 +133,6 @@ __global__ void __launch_bounds__(kSweepThreads, 2) SweepKernel(SweepTile tile) 
 
 }  // namespace
 
-CudaError LaunchSweepScores(const SweepScores& args, cudaStream_t stream) {
-  const int64_t blocks = (StrideOf(args.width) + kBlockThreads - 1) / kBlockThreads;
-  return Launch(ScoresKernel, {.blocks_x = args.rows, .blocks_y = blocks}, stream, args);
-}
-
 CudaError LaunchSweepTile(const SweepTile& tile, cudaStream_t stream) {
   constexpr int64_t kRows = kSweepThreads / kLanes;
   const LaunchShape shape = {.blocks_x = (tile.rows + kRows - 1) / kRows,
@@ -145,6 +140,11 @@ CudaError LaunchSweepTile(const SweepTile& tile, cudaStream_t stream) {
                              .shared_bytes = kTriangle * sizeof(double)};
   return tile.chosen != nullptr ? Launch(SweepKernel<false>, shape, stream, tile)
                                 : Launch(SweepKernel<true>, shape, stream, tile);
+}
+
+CudaError LaunchSweepScores(const SweepTile& block, double* scores, cudaStream_t stream) {
+  const int64_t blocks = (StrideOf(block.width) + kBlockThreads - 1) / kBlockThreads;
+  return Launch(ScoresKernel, {.blocks_x = block.rows, .blocks_y = blocks}, stream, block, scores);
 }
 
 }  // namespace sparsefw::cuda

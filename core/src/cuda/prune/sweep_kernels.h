@@ -14,26 +14,12 @@ namespace sparsefw::cuda {
 // Columns of a tile at most: a warp has them in registers.
 inline constexpr int kTileColumns = 128;
 
-// scores [rows, StrideOf(width)] = |w_ij| / U_jj of the columns [first, first + width), -1 beside
-// them. weights [rows, stride], factor U [>= first + width, stride].
-struct SweepScores {
-  int64_t rows = 0;
-  int64_t stride = 0;
-  int64_t first = 0;
-  int64_t width = 0;
-  const double* weights = nullptr;
-  const double* factor = nullptr;
-  double* scores = nullptr;
-};
-CudaError LaunchSweepScores(const SweepScores& args, cudaStream_t stream);
-
-// Prunes the columns [first, first + width) of every row and lets those that follow within the tile
-// make up for it.
+// The columns [first, first + width) of every row.
 struct SweepTile {
   int64_t rows = 0;
   int64_t stride = 0;
   int64_t first = 0;
-  int width = 0;                   // up to kTileColumns
+  int64_t width = 0;
   double* weights = nullptr;       // [rows, stride]
   const double* factor = nullptr;  // U, [>= first + width, stride]
   // The columns that are kept, where they were chosen before: bits of the tile's columns from word
@@ -46,7 +32,11 @@ struct SweepTile {
   BitWord* mask = nullptr;   // [rows, stride / 32]: the bits of what is kept are set
   double* errors = nullptr;  // [rows, kTileColumns]: 0 where kept
 };
+// Prunes a tile of up to kTileColumns columns and lets those that follow in it make up for it.
 CudaError LaunchSweepTile(const SweepTile& tile, cudaStream_t stream);
+
+// scores [rows, StrideOf(width)] = |w_ij| / U_jj, -1 in the padding; any width.
+CudaError LaunchSweepScores(const SweepTile& block, double* scores, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 
