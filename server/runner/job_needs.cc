@@ -1,7 +1,9 @@
 #include "server/runner/job_needs.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "server/jobs/job_spec.h"
 #include "server/runner/devices.h"
@@ -14,11 +16,23 @@
 namespace sparsefw::server {
 namespace {
 
-// What runs on the CPU alone, as refusals call it; empty where the device decides.
-std::string_view NeedsCpu(const SweepPoint& point) {
-  if (point.options.method == Method::kSparseGpt) return "SPARSEGPT";
-  if (point.options.method == Method::kAlps) return "ALPS";
-  return point.options.joint ? "refine.joint" : "";
+bool OwnWeights(const SolveOptions& options) {
+  return options.method == Method::kSparseGpt || options.method == Method::kAlps;
+}
+
+// What the device cannot run, as refusals call it, and why; both empty where there is nothing.
+struct CpuWork {
+  std::string_view name;
+  std::string reason;
+};
+
+CpuWork OnCpuAlone(const SweepPoint& point, const Backend& device) {
+  const SolveOptions& options = point.options;
+  if (options.joint && !device.has_joint_search()) return {"refine.joint", "it runs on the CPU"};
+  if (!OwnWeights(options)) return {};
+  const absl::Status prunes = device.CheckPrune();
+  if (prunes.ok()) return {};
+  return {options.method == Method::kAlps ? "ALPS" : "SPARSEGPT", std::string(prunes.message())};
 }
 
 }  // namespace
@@ -31,21 +45,25 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
                             ResolveDevices(spec.device, usable, otherwise));
   const std::vector<SweepPoint> points = PointsOf(spec);
-  const auto on_cpu = [](const SweepPoint& point) { return !NeedsCpu(point).empty(); };
-  const auto first = std::find_if(points.begin(), points.end(), on_cpu);
-  if (first == points.end() || !backends.front()->has_device_memory()) return backends;
-  const std::string_view name = NeedsCpu(*first);
+  const Backend& device = *backends.front();
+  if (!device.has_device_memory()) return backends;
+  CpuWork found;
+  size_t on_cpu = 0;
+  for (const SweepPoint& point : points) {
+    CpuWork work = OnCpuAlone(point, device);
+    if (work.name.empty()) continue;
+    if (on_cpu++ == 0) found = std::move(work);
+  }
+  if (on_cpu == 0) return backends;
   if (!spec.device.empty() && spec.device != "auto") {
-    return Invalid("OPTION_INVALID", "device must be cpu for %s, which runs on the CPU; got %s",
-                   name, spec.device);
+    return Invalid("OPTION_INVALID", "device must be cpu for %s (%s); got %s", found.name,
+                   found.reason, spec.device);
   }
-  if (std::all_of(points.begin(), points.end(), on_cpu)) {
-    return ResolveDevices("cpu", usable, otherwise);
-  }
+  if (on_cpu == points.size()) return ResolveDevices("cpu", usable, otherwise);
   return Invalid("OPTION_INVALID",
-                 "a sweep must not mix %s, which runs on the CPU, with methods that run on "
-                 "%s; set device to cpu, or submit them apart",
-                 name, backends.front()->Describe().name);
+                 "a sweep must not mix %s (%s) with methods that run on %s; set device to cpu, or "
+                 "submit them apart",
+                 found.name, found.reason, device.Describe().name);
 }
 
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
@@ -56,16 +74,20 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
     int64_t own = 0;
-    if (options.method == Method::kSparseGpt) {
+    const bool by_engine = OwnWeights(options) && backend.CheckPrune().ok();
+    if (!by_engine && options.method == Method::kSparseGpt) {
       own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
-    } else if (options.method == Method::kAlps) {
+    } else if (!by_engine && options.method == Method::kAlps) {
       own = AlpsBytes(rows, cols);
     }
     // Beside the engine: where the joint search may begin.
     const bool second_start = options.joint && options.method != Method::kAlps;
     const bool reconstruct = options.reconstruct || options.measure_new_weights;
-    const MemoryRequest request = {
-        .swaps = options.swaps, .reconstruct = reconstruct, .joint = options.joint, .sweep = sweep};
+    const MemoryRequest request = {.swaps = options.swaps,
+                                   .reconstruct = reconstruct,
+                                   .joint = options.joint,
+                                   .sweep = sweep,
+                                   .prunes = by_engine};
     const bool uses_engine = own == 0 || reconstruct || options.joint;
     const int64_t engine =
         uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
@@ -86,6 +108,10 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
         .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
+        .prunes = OwnWeights(point.options),
+        .method =
+            point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
+        .sparsegpt = point.options.sparsegpt,
         .device_gram = SharesGram(spec),
         .weights = weights.dtype,
         .gram = gram,

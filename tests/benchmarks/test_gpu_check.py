@@ -119,7 +119,7 @@ def test_a_bug_in_a_part_is_an_item(monkeypatch, capsys):
 @pytest.mark.parametrize("name, along", [
     ("libc.so.6", False), ("libm.so.6", False), ("ld-linux-x86-64.so.2", False),
     ("libmvec.so.1", False), ("libnss_files.so.2", False), ("libcuda.so.1", False),
-    ("libcublas.so.13", False), ("libcublasLt.so.13", False), ("libcudart.so.13", False),
+    ("libcublas.so.13", False), ("libcublasLt.so.13", False), ("libcusolver.so.12", False), ("libcudart.so.13", False),
     ("libstdc++.so.6", True), ("libgcc_s.so.1", True), ("libcares.so.2", True),
     ("libopenblas.so.0", True), ("libcrypto.so.3", True), ("libcurl.so.4", True)])
 def test_which_libraries_come_along(name, along):

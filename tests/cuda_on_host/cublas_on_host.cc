@@ -133,7 +133,7 @@ bool OnDevice(const char* name, const void* data, int rows, int cols, int stride
       static_cast<size_t>(stride) * static_cast<size_t>(cols - 1) + static_cast<size_t>(rows);
   if (cuda_on_host::IsDeviceRange(data, elements * bytes)) return true;
   std::fprintf(stderr,
-               "CUDA on the host: cublasGemmEx: %s, %d columns of %d, stride %d, does not lie in "
+               "CUDA on the host: cuBLAS: %s, %d columns of %d, stride %d, does not lie in "
                "one allocation of the device\n",
                name, cols, rows, stride);
   return false;
@@ -226,6 +226,28 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
   return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
+cublasStatus_t cublasDtrsm_v2(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo,
+                              cublasOperation_t trans, cublasDiagType_t diag, int m, int n,
+                              const double* alpha, const double* a, int lda, double* b, int ldb) {
+  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (cuda_on_host::DeviceState() != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+  const int size = side == CUBLAS_SIDE_LEFT ? m : n;
+  if (m < 0 || n < 0 || lda < std::max(1, size) || ldb < std::max(1, m)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (m == 0 || n == 0) return CUBLAS_STATUS_SUCCESS;
+  if (!OnDevice("A", a, size, size, lda, 8) || !OnDevice("B", b, m, n, ldb, 8)) {
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  }
+  const cudaError_t enqueued = cuda_on_host::Enqueue(handle->stream, [=, factor = *alpha] {
+    cblas_dtrsm(CblasColMajor, side == CUBLAS_SIDE_LEFT ? CblasLeft : CblasRight,
+                uplo == CUBLAS_FILL_MODE_LOWER ? CblasLower : CblasUpper,
+                trans == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
+                diag == CUBLAS_DIAG_UNIT ? CblasUnit : CblasNonUnit, m, n, factor, a, lda, b, ldb);
+  });
+  return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
 namespace sparsefw::cuda {
 
 absl::StatusOr<const CublasLibrary*> CublasLibrary::Open() {
@@ -235,6 +257,7 @@ absl::StatusOr<const CublasLibrary*> CublasLibrary::Open() {
       .set_stream = &cublasSetStream_v2,
       .set_workspace = &cublasSetWorkspace_v2,
       .gemm_ex = &cublasGemmEx,
+      .dtrsm = &cublasDtrsm_v2,
       .get_property = &cublasGetProperty,
       .name = "CBLAS in place of cuBLAS (for tests)",
   };

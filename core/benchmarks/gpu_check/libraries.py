@@ -9,7 +9,7 @@ from harness.process import ProgramError, run
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|dl|rt|pthread|resolv|util|anl|nsl|nss_\w+|"
                    r"BrokenLocale|c_malloc_debug|thread_db))\.so")
 # CUDA's come with the driver and the toolkit of the target.
-CUDA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nv[a-zA-Z0-9_-]*)\.so")
+CUDA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|cusolver|cusparse|nv[a-zA-Z0-9_-]*)\.so")
 # Opened by name at run time, by a library that lies beside them; it does without where they lack.
 OPENED_BY = {"libtbb.so.12": ("libtbbmalloc.so.2",)}
 VERSION = re.compile(r"\bGLIBC_(\d+)\.(\d+)")

@@ -81,22 +81,24 @@ def _package_folders():
     except ProgramError:
         return []
     packages = done.out.strip()
-    return [f"{packages}/nvidia/cu13/lib", f"{packages}/nvidia/cublas/lib"]
+    return [f"{packages}/nvidia/{part}/lib" for part in ("cu13", "cublas", "cusolver")]
 
 
 @functools.cache
 def cuda_folders():
-    """The folders of the driver and of cuBLAS, where the loader does not look there by itself."""
-    toolkit = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib"]
+    """The folders of the driver and of cuBLAS and cuSOLVER, where the loader does not look there by
+    itself."""
+    toolkit = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib",
+               *_package_folders()]
     places = {"libcuda.so.1": ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"],
-              "libcublas.so.13": toolkit + _package_folders()}
+              "libcublas.so.13": toolkit, "libcusolver.so.12": toolkit}
     folders = []
     for library, patterns in places.items():
         loads = subprocess.run([sys.executable, "-c", f"import ctypes; ctypes.CDLL('{library}')"],
                                capture_output=True, check=False).returncode == 0
         found = [folder for pattern in patterns for folder in sorted(glob.glob(pattern))
                  if os.path.exists(os.path.join(folder, library))]
-        if not loads and found:
+        if not loads and found and found[0] not in folders:
             folders.append(found[0])
     return tuple(folders)
 

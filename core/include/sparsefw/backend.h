@@ -22,6 +22,7 @@
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/saliency.h"
+#include "sparsefw/sparsegpt.h"
 #include "sparsefw/stop_signal.h"
 
 namespace sparsefw {
@@ -111,6 +112,22 @@ struct ReconstructRequest {
   std::function<bool()> out_of_time = {};
 };
 
+// The methods that find mask and new weights together.
+enum class WeightMethod { kSparseGpt, kAlps };
+
+struct PruneRequest {
+  WeightMethod method = WeightMethod::kAlps;
+  SparseGptOptions sparsegpt = {};
+  // Ends it without a result. May be empty; called on the calling thread.
+  std::function<bool()> out_of_time = {};
+};
+
+struct PrunedWeights {
+  Mask mask;              // meets the pattern exactly
+  Matrix<float> weights;  // [rows, cols]: values of the dtype of W; 0 where pruned
+  double damping = 0;     // that was enough
+};
+
 // One problem on one device. Not thread-safe; used by one thread at a time.
 // Whoever implements it may assume validated input. Every method that can
 // take longer than 50 ms looks at the stop signal given to CreateEngine and
@@ -171,6 +188,14 @@ class Engine {
   // ||(W - weights) X||^2, from scratch like Loss. weights: [rows, cols].
   virtual absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) = 0;
 
+  // Mask and weights by sparsefw/sparsegpt.h or sparsefw/alps.h, in float64, from W and G alone.
+  // Releases the iterate. Only of a backend whose CheckPrune is OK.
+  // Errors: Cancelled (also where request.out_of_time ends it); InvalidArgument
+  //         (GRAM_NOT_POSITIVE_DEFINITE, NON_FINITE)
+  virtual absl::StatusOr<PrunedWeights> Prune(const PruneRequest& /*request*/) {
+    return absl::UnimplementedError("this engine does not prune by itself");
+  }
+
   // Writes all that the coming steps and roundings depend on, after a Step.
   // Changes nothing. Only where Backend::checkpoint_tag is not empty, as below.
   // Errors: what the writer says; FailedPrecondition before the first Step
@@ -207,8 +232,11 @@ struct MemoryRequest {
   bool swaps = false;
   bool reconstruct = false;
   bool joint = false;
-  bool sweep = false;        // EngineProblem::reused
-  bool iterates = true;      // Step and Round are called
+  bool sweep = false;    // EngineProblem::reused
+  bool iterates = true;  // Step and Round are called
+  bool prunes = false;   // Prune is called, with these two
+  WeightMethod method = WeightMethod::kAlps;
+  SparseGptOptions sparsegpt = {};
   bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
   DType weights = DType::kF32;
   DType gram = DType::kF32;
@@ -233,6 +261,9 @@ class Backend {
   virtual bool has_device_memory() const { return false; }
   // Whether its engines have SearchJointly.
   virtual bool has_joint_search() const { return false; }
+  // OK where its engines have Prune. Otherwise SparseGPT and ALPS run on the CPU, and the
+  // message, a clause, says why. The first call may open a library.
+  virtual absl::Status CheckPrune() const { return absl::UnimplementedError("it runs on the CPU"); }
   virtual absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const = 0;
   // Names what the bits of its engines depend on beside the input: the engine, the

@@ -3,14 +3,13 @@
 #define SPARSEFW_CORE_SRC_ALPS_ALPS_H_
 
 #include "absl/status/statusor.h"
+#include "core/src/alps/penalty.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/problem.h"
 
 namespace sparsefw::alps {
-
-inline constexpr double kDamping = 0.01;
 
 struct PrunedLayer {
   Mask mask;              // meets the pattern exactly

@@ -13,14 +13,6 @@
 namespace sparsefw::alps {
 namespace {
 
-constexpr int64_t kIterations = 300;
-constexpr int64_t kCheckEvery = 3;
-constexpr int64_t kSettledFrom = 30;  // iterations before it may end for a small change
-constexpr double kSettled = 0.0003;
-constexpr double kMostRho = 1e6;
-constexpr int64_t kSteps = 10;
-constexpr double kStepTolerance = 1e-4;
-
 template <typename Real>
 double Product(Real a, Real b) {
   return static_cast<double>(a) * static_cast<double>(b);
@@ -34,7 +26,7 @@ Alternation<Real>::Alternation(const NormalisedLayer<Real>& layer, const Pattern
     : layer_(layer),
       pattern_(pattern),
       groups_(GroupsOf(pattern, layer.rows, layer.cols)),
-      settled_(settled),
+      penalty_(groups_.total_kept, settled),
       context_(context),
       inverse_(layer.exact, layer.cols, context),
       y_(layer.rows, layer.dense.cols()),
@@ -102,6 +94,7 @@ absl::Status Alternation<Real>::Run() {
   }));
   Matrix<Real> first(layer_.rows, d_.cols());
   std::copy_n(d_.data(), d_.size(), first.data());
+  using Next = Penalty::Next;
   Next next = Next::kGoOn;
   while (iterations_ < kIterations && next != Next::kEnd) {
     SPARSEFW_RETURN_IF_ERROR(Iterate());
@@ -118,8 +111,8 @@ absl::Status Alternation<Real>::Run() {
 
 template <typename Real>
 absl::Status Alternation<Real>::Iterate() {
-  SPARSEFW_RETURN_IF_ERROR(inverse_.Shift(rho_));
-  const auto rho = static_cast<Real>(rho_);
+  SPARSEFW_RETURN_IF_ERROR(inverse_.Shift(penalty_.rho()));
+  const auto rho = static_cast<Real>(penalty_.rho());
   SPARSEFW_RETURN_IF_ERROR(EachRow([&](int64_t row) {
     for (int64_t j = 0; j < layer_.cols; ++j) {
       right_(row, j) = y_(row, j) - v_(row, j) + rho * d_(row, j);
@@ -141,30 +134,13 @@ absl::Status Alternation<Real>::Iterate() {
 }
 
 template <typename Real>
-typename Alternation<Real>::Next Alternation<Real>::Adapt() {
+Penalty::Next Alternation<Real>::Adapt() {
   int64_t changed = 0;
   for (int64_t i = 0; i < pruned_.size(); ++i) {
     changed += pruned_.data()[i] != checked_.data()[i] ? 1 : 0;
   }
   std::copy_n(pruned_.data(), pruned_.size(), checked_.data());
-  const double share = groups_.total_kept == 0
-                           ? 0
-                           : static_cast<double>(changed) / static_cast<double>(groups_.total_kept);
-  Next next = Next::kGoOn;
-  const bool unmoved = changed == 0 || iterations_ > kSettledFrom;
-  if (settled_ > 0 && (raised_ ? share < settled_ : unmoved)) return Next::kEnd;
-  if (share > 0.005) {
-    rho_ *= share > 0.1 ? 1.3 : 1.2;
-    raised_ = true;
-  } else if (raised_) {
-    if (changed == 0) return Next::kEnd;
-    rho_ *= 1.1;
-  } else {
-    rho_ /= 5;
-    if (changed > 0) next = Next::kBeginAgain;
-  }
-  rho_ = std::min(rho_, kMostRho);
-  return iterations_ > kSettledFrom && share < kSettled ? Next::kEnd : next;
+  return penalty_.Adapt(iterations_, changed);
 }
 
 template <typename Real>

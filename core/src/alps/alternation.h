@@ -6,6 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "core/src/alps/penalty.h"
 #include "core/src/alps/shifted_inverse.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/matrix.h"
@@ -28,8 +29,7 @@ struct NormalisedLayer {
 template <typename Real>
 class Alternation {
  public:
-  // settled > 0: ends as well at the first check, rho having been raised, at which the entries
-  // that came or went are less than this share of those kept; or none did before.
+  // settled: that of penalty.h.
   Alternation(const NormalisedLayer<Real>& layer, const Pattern& pattern, double settled,
               const ParallelContext& context);
 
@@ -46,12 +46,10 @@ class Alternation {
   int64_t iterations() const { return iterations_; }
 
  private:
-  enum class Next { kGoOn, kBeginAgain, kEnd };
-
   absl::Status Iterate();
   // Marks in pruned_ all but the largest magnitudes that `score` writes to a row.
   absl::Status SelectLargest(absl::FunctionRef<void(int64_t, Real*)> score);
-  Next Adapt();
+  Penalty::Next Adapt();
   absl::Status TakeSupport();
   absl::Status Multiply(const Matrix<Real>& left, const Matrix<Real>& right,
                         Matrix<Real>& out) const;
@@ -61,7 +59,7 @@ class Alternation {
   const NormalisedLayer<Real> layer_;
   const Pattern pattern_;
   const Groups groups_;
-  const double settled_;
+  Penalty penalty_;
   const ParallelContext& context_;
   ShiftedInverse<Real> inverse_;
   Matrix<Real> y_;
@@ -71,8 +69,6 @@ class Alternation {
   Matrix<Real> right_;  // Y - V + rho D; scores of a selection
   Matrix<uint8_t> pruned_;
   Matrix<uint8_t> checked_;  // pruned_ at the last check
-  double rho_ = 0.1;
-  bool raised_ = false;
   int64_t iterations_ = 0;
 };
 

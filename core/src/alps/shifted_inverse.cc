@@ -4,11 +4,17 @@
 #include <optional>
 
 #include "core/src/linalg/blas.h"
-#include "core/src/sparsegpt/inverse_factor.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::alps {
+
+absl::Status NotPositiveDefinite(double rho, const sparsegpt::FailedPivot& failed) {
+  return Invalid("GRAM_NOT_POSITIVE_DEFINITE",
+                 "gram must be positive semi-definite; with rho=%g added to its normalised "
+                 "diagonal the pivot of column %d is %g times its diagonal",
+                 rho, failed.column, failed.pivot / failed.diagonal);
+}
 
 template <typename Real>
 ShiftedInverse<Real>::ShiftedInverse(const Matrix<double>& h, int64_t size,
@@ -30,10 +36,7 @@ absl::Status ShiftedInverse<Real>::Shift(double rho) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<sparsegpt::FailedPivot> failed,
                             factor.Factorize(rho));
   if (failed.has_value()) {
-    return Invalid("GRAM_NOT_POSITIVE_DEFINITE",
-                   "gram must be positive semi-definite; with rho=%g added to its normalised "
-                   "diagonal the pivot of column %d is %g times its diagonal",
-                   rho, failed->column, failed->pivot / failed->diagonal);
+    return NotPositiveDefinite(rho, *failed);
   }
   const RowBlocks blocks{size_, 32};
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {

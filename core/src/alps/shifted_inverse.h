@@ -6,9 +6,13 @@
 
 #include "absl/status/status.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/sparsegpt/inverse_factor.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::alps {
+
+// H + rho I has a pivot that is not positive: InvalidArgument (GRAM_NOT_POSITIVE_DEFINITE).
+absl::Status NotPositiveDefinite(double rho, const sparsegpt::FailedPivot& failed);
 
 // The factor in float64, the inverse as Real.
 template <typename Real>

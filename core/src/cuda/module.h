@@ -31,8 +31,9 @@ inline constexpr int kCudaModuleAbi = SPARSEFW_CUDA_MODULE_ABI;
 static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(JointRequest) + sizeof(JointResult) +
-                      sizeof(EngineOptions) + sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
-                  872,
+                      sizeof(PruneRequest) + sizeof(PrunedWeights) + sizeof(EngineOptions) +
+                      sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
+                  1048,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 

@@ -1,5 +1,5 @@
 # The sources of the CUDA engine but for its entry (module.cc) and the
-# opening of cuBLAS (runtime/cublas_library.cc).
+# opening of cuBLAS and cuSOLVER (runtime/cublas_library.cc, runtime/cusolver_library.cc).
 set(SPARSEFW_CUDA_SOURCES
   iteration/frank_wolfe.cc iteration/frank_wolfe_memory.cc iteration/frank_wolfe_state.cc
   iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc
@@ -8,6 +8,8 @@ set(SPARSEFW_CUDA_SOURCES
   linalg/mask_loss.cc linalg/raw_rows.cu linalg/symmetric_product.cc
   memory/device_buffer.cc memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc
   memory/staged_upload.cc
+  prune/alps.cc prune/inverse_factor.cc prune/prune.cc prune/prune_kernels.cu prune/select_scores.cu
+  prune/sparsegpt.cc prune/sweep_kernels.cu
   reconstruct/reconstruct.cc reconstruct/reconstructed_rows.cu
   reconstruct/row_conjugate_gradients.cc reconstruct/row_gradients.cu
   runtime/allow_shared.cc runtime/cublas_version.cc runtime/cuda_backend.cc runtime/cuda_engine.cc

@@ -12,25 +12,43 @@
 namespace sparsefw {
 namespace {
 
-absl::StatusOr<sparsegpt::PrunedLayer> PruneBy(const SolveOptions& options, const Problem& problem,
-                                               const ParallelContext& limited) {
+absl::StatusOr<PrunedWeights> PruneOnHost(const SolveState& state) {
+  const SolveOptions& options = state.options;
+  const ParallelContext limited(options.threads, state.given.stop,
+                                [&] { return state.limits.past_deadline(); });
   if (options.method == Method::kSparseGpt) {
-    return sparsegpt::Prune(problem, options.sparsegpt, limited);
+    SPARSEFW_ASSIGN_OR_RETURN(sparsegpt::PrunedLayer pruned,
+                              sparsegpt::Prune(state.problem, options.sparsegpt, limited));
+    return PrunedWeights{std::move(pruned.mask), std::move(pruned.weights), pruned.damping};
   }
-  SPARSEFW_ASSIGN_OR_RETURN(alps::PrunedLayer pruned, alps::Prune(problem, {}, limited));
-  return sparsegpt::PrunedLayer{std::move(pruned.mask), std::move(pruned.weights), alps::kDamping};
+  SPARSEFW_ASSIGN_OR_RETURN(alps::PrunedLayer pruned, alps::Prune(state.problem, {}, limited));
+  return PrunedWeights{std::move(pruned.mask), std::move(pruned.weights), alps::kDamping};
+}
+
+absl::StatusOr<PrunedWeights> PruneByEngine(const SolveState& state) {
+  const bool sparsegpt = state.options.method == Method::kSparseGpt;
+  return state.engine->Prune({.method = sparsegpt ? WeightMethod::kSparseGpt : WeightMethod::kAlps,
+                              .sparsegpt = state.options.sparsegpt,
+                              .out_of_time = [&state] { return state.limits.past_deadline(); }});
+}
+
+// There is a result by now: this loss is not cut short by the deadline.
+absl::StatusOr<double> LossOnHost(const SolveState& state) {
+  const Problem& problem = state.problem;
+  const ParallelContext parallel(state.options.threads, state.given.stop);
+  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
+                            ChooseScale(problem.weights, problem.gram, parallel));
+  return LossOfWeights(problem.weights, problem.gram, state.result.weights, scale, parallel);
 }
 
 }  // namespace
 
 absl::Status FindOwnWeights(SolveState& state) {
   const Limits& limits = state.limits;
-  const Problem& problem = state.problem;
   SolveResult& result = state.result;
   SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
-  const ParallelContext limited(state.options.threads, state.given.stop,
-                                [&] { return limits.past_deadline(); });
-  absl::StatusOr<sparsegpt::PrunedLayer> pruned = PruneBy(state.options, problem, limited);
+  const bool on_device = state.given.backend.CheckPrune().ok();
+  absl::StatusOr<PrunedWeights> pruned = on_device ? PruneByEngine(state) : PruneOnHost(state);
   // Which of the two it was.
   if (absl::IsCancelled(pruned.status())) SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
   SPARSEFW_RETURN_IF_ERROR(pruned.status());
@@ -39,13 +57,9 @@ absl::Status FindOwnWeights(SolveState& state) {
   result.damping = pruned->damping;
   SPARSEFW_ASSIGN_OR_RETURN(result.final_loss, TimedLoss(state, result.mask));
   result.rounded_loss = result.relaxed_loss = result.final_loss;
-  // There is a result now: its last loss is not cut short by the deadline.
-  const ParallelContext parallel(state.options.threads, state.given.stop);
-  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
-                            ChooseScale(problem.weights, problem.gram, parallel));
   SPARSEFW_ASSIGN_OR_RETURN(
       result.reconstructed_loss,
-      LossOfWeights(problem.weights, problem.gram, result.weights, scale, parallel));
+      on_device ? state.engine->LossOfWeights(result.weights) : LossOnHost(state));
   return absl::OkStatus();
 }
 

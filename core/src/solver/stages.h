@@ -17,8 +17,8 @@ namespace sparsefw {
 // the warm start, which is the first best mask.
 absl::Status FindWarmStart(SolveState& state);
 
-// SparseGPT and ALPS: mask and weights on the CPU, in place of the warm start, which they are
-// compared with.
+// SparseGPT and ALPS: mask and weights, in place of the warm start, which they are compared with.
+// By the engine where it prunes (Backend::CheckPrune), else on the CPU.
 absl::Status FindOwnWeights(SolveState& state);
 
 // Steps between report points, each with a rounding; the best mask of all stays. Goes on from

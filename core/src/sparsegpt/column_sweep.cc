@@ -9,14 +9,10 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::sparsegpt {
-namespace {
 
-// The product of GroupsOf, so that the last block ends at exactly its count.
 int64_t PrunedOf(int64_t size, double sparsity) {
   return static_cast<int64_t>(std::floor(static_cast<double>(size) * sparsity));
 }
-
-}  // namespace
 
 struct ColumnSweep::RowScratch {
   explicit RowScratch(int64_t block) : scores(static_cast<size_t>(block)) {}

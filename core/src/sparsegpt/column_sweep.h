@@ -63,6 +63,10 @@ class ColumnSweep {
   Matrix<double> scores_;   // [rows, block], unstructured only
 };
 
+// How many of `size` weights are pruned: the product of GroupsOf, so that the last block ends at
+// exactly its count.
+int64_t PrunedOf(int64_t size, double sparsity);
+
 // Columns of a block: `block`, in whole groups of an n:m pattern, at least one,
 // and no more than there are.
 int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols);

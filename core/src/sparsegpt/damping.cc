@@ -1,10 +1,11 @@
 #include "core/src/sparsegpt/damping.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/src/sparsegpt/inverse_factor.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -16,22 +17,6 @@ constexpr double kMaxDamping = 1;
 
 double Raised(double damping) {
   return damping == 0 ? kFirstDamping : std::min(10 * damping, kMaxDamping);
-}
-
-std::vector<int64_t> DeadColumns(const Matrix<double>& gram, int64_t size) {
-  std::vector<int64_t> dead;
-  for (int64_t i = 0; i < size; ++i) {
-    if (gram(i, i) == 0) dead.push_back(i);
-  }
-  return dead;
-}
-
-// The mean of the diagonal without its zeros.
-double MeanDiagonal(const Matrix<double>& gram, int64_t size, int64_t live) {
-  if (live == 0) return 1;
-  double sum = 0;
-  for (int64_t i = 0; i < size; ++i) sum += gram(i, i);
-  return sum / static_cast<double>(live);
 }
 
 absl::Status NotPositiveDefinite(double damping, const FailedPivot& failed) {
@@ -48,19 +33,43 @@ absl::Status NotPositiveDefinite(double damping, const FailedPivot& failed) {
 
 }  // namespace
 
+LiveDiagonal ReplaceDead(std::vector<double>& diagonal) {
+  LiveDiagonal found;
+  double sum = 0;
+  for (size_t i = 0; i < diagonal.size(); ++i) {
+    sum += diagonal[i];
+    if (diagonal[i] == 0) found.dead_columns.push_back(static_cast<int64_t>(i));
+  }
+  const int64_t live = std::ssize(diagonal) - std::ssize(found.dead_columns);
+  if (live > 0) found.mean = sum / static_cast<double>(live);
+  for (const int64_t column : found.dead_columns) {
+    diagonal[static_cast<size_t>(column)] = found.mean;
+  }
+  return found;
+}
+
+absl::StatusOr<double> FindDamping(
+    double damping, double mean,
+    absl::FunctionRef<absl::StatusOr<std::optional<FailedPivot>>(double added)> factorize) {
+  while (true) {
+    SPARSEFW_ASSIGN_OR_RETURN(const std::optional<FailedPivot> failed, factorize(damping * mean));
+    if (!failed) return damping;
+    if (damping >= kMaxDamping) return NotPositiveDefinite(damping, *failed);
+    damping = Raised(damping);
+  }
+}
+
 absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size, double damping,
                                              const ParallelContext& context) {
-  DampedFactor result{.damping = damping, .dead_columns = DeadColumns(gram, size)};
-  const double mean = MeanDiagonal(gram, size, size - std::ssize(result.dead_columns));
-  for (const int64_t column : result.dead_columns) gram(column, column) = mean;
+  std::vector<double> diagonal;
+  for (int64_t i = 0; i < size; ++i) diagonal.push_back(gram(i, i));
+  LiveDiagonal live = ReplaceDead(diagonal);
+  for (const int64_t column : live.dead_columns) gram(column, column) = live.mean;
   InverseFactor factor(gram, size, context);
-  while (true) {
-    SPARSEFW_ASSIGN_OR_RETURN(const std::optional<FailedPivot> failed,
-                              factor.Factorize(result.damping * mean));
-    if (!failed) return result;
-    if (result.damping >= kMaxDamping) return NotPositiveDefinite(result.damping, *failed);
-    result.damping = Raised(result.damping);
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(const double enough, FindDamping(damping, live.mean, [&](double added) {
+                              return factor.Factorize(added);
+                            }));
+  return DampedFactor{enough, std::move(live.dead_columns)};
 }
 
 }  // namespace sparsefw::sparsegpt

@@ -3,13 +3,30 @@
 #define SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/sparsegpt/inverse_factor.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::sparsegpt {
+
+// What a diagonal of G becomes before it is factorised, and what was found in it.
+struct LiveDiagonal {
+  std::vector<int64_t> dead_columns;  // those whose diagonal is 0, ascending
+  double mean = 1;                    // of the others
+};
+// Replaces every zero by the mean of the others; 1 when there is no other.
+LiveDiagonal ReplaceDead(std::vector<double>& diagonal);
+
+// The first damping, from `damping` on, with which factorize(damping * mean) finds no failed pivot.
+// Errors: those of factorize; InvalidArgument (GRAM_NOT_POSITIVE_DEFINITE)  none up to 1 is enough
+absl::StatusOr<double> FindDamping(
+    double damping, double mean,
+    absl::FunctionRef<absl::StatusOr<std::optional<FailedPivot>>(double added)> factorize);
 
 struct DampedFactor {
   double damping = 0;                 // the one that was enough

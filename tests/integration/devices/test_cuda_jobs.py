@@ -101,33 +101,57 @@ def test_activations_are_summed_and_precision_and_sweeps_are_taken(server, layer
     cli.run(*layer.submit("--iterations", "20", "--sweep", "alpha=0,0.5,0.9")).expect(0)
 
 
-def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
+@pytest.mark.parametrize("method", ["sparsegpt", "alps"])
+@pytest.mark.parametrize("pattern", ["unstructured", "per-row", "2:4"])
+def test_methods_with_weights_of_their_own(server, layer, method, pattern):
+    results, masks = both(Cli(server.address), layer, "--method", method, pattern=pattern)
+    cuda, cpu = (result["losses"] for result in results)
+    for name in ("full", "warm_start", "final", "reconstructed"):
+        assert cuda[name] == pytest.approx(cpu[name], rel=1e-6), name
+    assert np.array_equal(*masks)
+
+
+def test_auto_places_them_on_the_device_beside_other_methods(server, layer):
     cli = Cli(server.address)
+    for method in ("alps", "sparsegpt"):
+        one = cli.run(*layer.submit("--method", method, "--reconstruct", "--json")).expect(0).json()
+        assert one["device"] == "cuda:0"
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
+        samples = response.read().decode().splitlines()
+    assert 'sparsefw_job_solve_seconds_count{device="cuda:0",method="alps"} 1' in samples
+    assert 'sparsefw_device_gram_uploads_total{device="cuda:0"} 1' in samples  # for both jobs
+    mixed = layer.submit("--iterations", "20", "--sweep", "method=sparsegpt,alps,sparsefw", "--json")
+    for device in ((), ("--device", "cuda")):
+        found = cli.run(*mixed, *device).expect(0).json()
+        assert found["device"] == "cuda:0" and len(found["sweep"]) == 3
+
+
+@pytest.mark.skipif(REAL, reason="the emulation stands for a machine without cuSOLVER")
+def test_without_cusolver_they_run_on_the_cpu_and_say_so(start_server, layer):
+    cli = Cli(start_server("--device", "cuda", env={
+        "SPARSEFW_CUDA_MODULE": str(EMULATED), "LD_LIBRARY_PATH": str(FAKE_NVML),
+        "SPARSEFW_CUDA_ON_HOST_NO_CUSOLVER": "1"}).address)
     here = cli.run(*layer.submit("--method", "sparsegpt", "--json")).expect(0).json()
     assert here["device"] == "cpu"
     there = cli.run(*layer.submit("--method", "sparsegpt", "--json", "--device", "cpu"))
     assert there.expect(0).json()["losses"] == here["losses"]
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
-        samples = response.read().decode().splitlines()
-    assert 'sparsefw_job_solve_seconds_count{device="cpu",method="sparsegpt"} 2' in samples
-    assert 'sparsefw_device_gram_uploads_total{device="cuda:0"} 0' in samples
     for device in ("cuda", "cuda:0"):
-        cli.run(*layer.submit("--method", "sparsegpt", "--device", device)).refused(
-            2, "device must be cpu for SPARSEGPT", f"got {device}")
+        cli.run(*layer.submit("--method", "alps", "--device", device)).refused(
+            2, "device must be cpu for ALPS (cuSOLVER", f"got {device}")
     mixed = layer.submit("--iterations", "20", "--sweep", "method=sparsegpt,sparsefw", "--json")
-    cli.run(*mixed).refused(2, "mix SPARSEGPT", "cuda:0", "set device to cpu")
+    cli.run(*mixed).refused(2, "mix SPARSEGPT (cuSOLVER", "cuda:0", "set device to cpu")
     assert cli.run(*mixed, "--device", "cpu").expect(0).json()["device"] == "cpu"
 
 
-@pytest.mark.parametrize("flags, name", [(["--method", "alps"], "ALPS"),
-                                         (["--method", "wanda", "--joint"], "refine.joint")])
-def test_alps_and_the_joint_search_run_on_the_cpu_and_say_so(server, layer, flags, name):
+@pytest.mark.parametrize("method", ["wanda", "alps"])
+def test_the_joint_search_runs_on_the_cpu_and_says_so(server, layer, method):
     cli = Cli(server.address)
+    flags = ("--method", method, "--joint")
     here = cli.run(*layer.submit(*flags, "--json")).expect(0).json()
     assert here["device"] == "cpu"
     for device in ("cuda", "cuda:0"):
         cli.run(*layer.submit(*flags, "--device", device)).refused(
-            2, f"device must be cpu for {name}", f"got {device}")
+            2, "device must be cpu for refine.joint", f"got {device}")
     mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json")
     cli.run(*mixed).refused(2, "mix refine.joint", "cuda:0")
 

@@ -44,6 +44,7 @@ std::vector<Part> AllParts() {
                        SmokeEngine(smoke, pattern, rows / 2, cols / 2);
                      }});
   }
+  parts.push_back({"prune", SmokePrune});
   return parts;
 }
 

@@ -21,4 +21,32 @@ absl::Status DenseProduct::Multiply(const ProductArgs& args) const {
   return absl::OkStatus();
 }
 
+absl::Status DenseProduct::MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride,
+                                               const double* a, const double* symmetric,
+                                               double* c) const {
+  return Multiply({.rows = rows,
+                   .cols = stride,
+                   .depth = cols,
+                   .a = a,
+                   .a_stride = stride,
+                   .b = symmetric,
+                   .b_stride = stride,
+                   .c = c,
+                   .c_stride = stride,
+                   .input = CUDA_R_64F,
+                   .output = CUDA_R_64F,
+                   .compute = CUBLAS_COMPUTE_64F});
+}
+
+// By columns it is X^T := X^T L^-T, and L^T is upper triangular.
+absl::Status DenseProduct::SolveLower(int64_t size, int64_t cols, const double* lower,
+                                      int64_t lower_stride, double* x, int64_t x_stride) const {
+  const double one = 1;
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cublas_.dtrsm(handle_, CUBLAS_SIDE_RIGHT, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_N,
+                    CUBLAS_DIAG_NON_UNIT, static_cast<int>(cols), static_cast<int>(size), &one,
+                    lower, static_cast<int>(lower_stride), x, static_cast<int>(x_stride)));
+  return absl::OkStatus();
+}
+
 }  // namespace sparsefw::cuda

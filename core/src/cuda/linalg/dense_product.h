@@ -44,6 +44,15 @@ class DenseProduct {
   // Enqueues the product.
   absl::Status Multiply(const ProductArgs& args) const;
 
+  // C = A G in float64, G symmetric [cols, cols]; A and C have `rows` rows. Rows of all of them are
+  // `stride` elements apart, and the padding of A and G is 0; that of C becomes 0.
+  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const double* a,
+                                   const double* symmetric, double* c) const;
+
+  // X := L^-1 X in float64, L [size, size] lower triangular, X [size, cols].
+  absl::Status SolveLower(int64_t size, int64_t cols, const double* lower, int64_t lower_stride,
+                          double* x, int64_t x_stride) const;
+
  private:
   const CublasLibrary& cublas_;
   cublasHandle_t handle_;

@@ -24,22 +24,6 @@ absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, cudaStream_t
   return count;
 }
 
-absl::Status MultiplyDoubles(const DeviceLayer<double>& layer, int64_t rows, const double* a,
-                             double* out, const DenseProduct& product) {
-  return product.Multiply({.rows = rows,
-                           .cols = layer.stride,
-                           .depth = layer.cols,
-                           .a = a,
-                           .a_stride = layer.stride,
-                           .b = layer.gram.data(),
-                           .b_stride = layer.stride,
-                           .c = out,
-                           .c_stride = layer.stride,
-                           .input = CUDA_R_64F,
-                           .output = CUDA_R_64F,
-                           .compute = CUBLAS_COMPUTE_64F});
-}
-
 }  // namespace
 
 template <typename Real>
@@ -120,7 +104,8 @@ absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real*
     constexpr double kAlpha = 1.0 / (double{kHalfFactor} * double{kHalfFactor});
     return MultiplyHalves(rows, !LeavesOutLow(values), kAlpha, out);
   } else {
-    return MultiplyDoubles(layer_, rows, values_.data(), out, product_);
+    return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, values_.data(),
+                                        layer_.gram.data(), out);
   }
 }
 
@@ -131,7 +116,8 @@ absl::Status SymmetricProduct<Real>::MultiplyRows(int64_t rows, const Real* a, R
         a, rows, layer_.stride, {high_.data(), low_.data()}, scale_.data(), stream_));
     return MultiplyHalves(rows, precision_ == ProductPrecision::kFloat32, 1, out);
   } else {
-    return MultiplyDoubles(layer_, rows, a, out, product_);
+    return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, a, layer_.gram.data(),
+                                        out);
   }
 }
 

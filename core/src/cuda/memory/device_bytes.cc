@@ -6,6 +6,7 @@
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/memory/device_gram.h"
 #include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/swaps/swap_refine.h"
@@ -44,11 +45,15 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
   const Precision chosen = request.precision == Precision::kAuto
                                ? PrecisionFor(rows, cols, request.product_precision)
                                : request.precision;
+  const int64_t pruned = !request.prunes ? 0
+                         : request.method == WeightMethod::kAlps
+                             ? AlpsDeviceBytes(rows, cols)
+                             : SparseGptDeviceBytes(rows, cols, request.sparsegpt);
   const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
   const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
   return WorkspaceBytes(rows, cols) + gram + weights +
-         (chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)
-                                        : LargestStage<float>(rows, cols, request));
+         std::max(pruned, chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)
+                                                        : LargestStage<float>(rows, cols, request));
 }
 
 }  // namespace sparsefw::cuda

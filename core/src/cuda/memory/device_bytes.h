@@ -9,7 +9,7 @@
 namespace sparsefw::cuda {
 
 // The stage that holds most: the loading of W and G, the iteration with its
-// dense products or with a loss, swaps, reconstruction, the loss of weights.
+// dense products or with a loss, swaps, reconstruction, the loss of weights, SparseGPT or ALPS.
 // cuBLAS' workspace stays through all of them, and so does G as it was given,
 // unless others have it there already; the context of the device, what cuBLAS
 // allocates for itself and the rounding of the memory pool come on top.

@@ -40,6 +40,7 @@ absl::StatusOr<CublasLibrary> OpenLibrary() {
     SPARSEFW_RETURN_IF_ERROR(Find(library, "cublasSetStream_v2", table.set_stream));
     SPARSEFW_RETURN_IF_ERROR(Find(library, "cublasSetWorkspace_v2", table.set_workspace));
     SPARSEFW_RETURN_IF_ERROR(Find(library, "cublasGemmEx", table.gemm_ex));
+    SPARSEFW_RETURN_IF_ERROR(Find(library, "cublasDtrsm_v2", table.dtrsm));
     SPARSEFW_RETURN_IF_ERROR(Find(library, "cublasGetProperty", table.get_property));
     return table;
   }

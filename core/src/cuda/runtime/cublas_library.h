@@ -25,6 +25,7 @@ struct CublasLibrary {
                             cudaDataType_t a_type, int lda, const void* b, cudaDataType_t b_type,
                             int ldb, const void* beta, void* c, cudaDataType_t c_type, int ldc,
                             cublasComputeType_t compute, cublasGemmAlgo_t algorithm) = nullptr;
+  decltype(&cublasDtrsm_v2) dtrsm = nullptr;
   cublasStatus_t (*get_property)(libraryPropertyType type, int* value) = nullptr;
   std::string name;  // what was opened
 

@@ -18,6 +18,7 @@
 #include "core/src/cuda/runtime/cublas_version.h"
 #include "core/src/cuda/runtime/cuda_engine.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/cusolver_library.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -57,6 +58,8 @@ class CudaBackend final : public Backend {
     return static_cast<int64_t>(free);
   }
 
+  absl::Status CheckPrune() const override { return CusolverLibrary::Open().status(); }
+
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
     return std::make_unique<CudaEngine>(device_, options);
@@ -79,14 +82,15 @@ class CudaBackend final : public Backend {
   }
 
   // Memory of Solve beside the engine, which has its matrices on the device:
-  // six masks, the weights of a reconstruction, pinned memory and some rows of scores.
+  // six masks, new weights, pinned memory and some rows of scores.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     // The entries of the start, before they are on the device; before those, the scores.
     const int64_t start = std::max(8 * rows * StrideOf(cols), 4 * rows * cols);
-    return kScorePieceBytes + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
-           kStagingBytes + kSavedPieceBytes;
+    const bool weights = request.reconstruct || request.prunes;
+    return kScorePieceBytes + masks + start + (weights ? 4 * rows * cols : 0) + kStagingBytes +
+           kSavedPieceBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,

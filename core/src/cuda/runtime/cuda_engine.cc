@@ -5,6 +5,7 @@
 
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/memory/device_bytes.h"
+#include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "core/src/cuda/swaps/swap_refine.h"
@@ -155,6 +156,20 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
   }
   SPARSEFW_ASSIGN_OR_RETURN(const DeviceLayer<float>* layer, LoadedLayer<float>());
   return reconstruct(layer);
+}
+
+// In float64 whatever the iteration's precision: its layer makes room.
+absl::StatusOr<PrunedWeights> CudaEngine::Prune(const PruneRequest& request) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
+  frank_wolfe_.reset();
+  layer_ = std::monostate();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      DeviceLayer<double> layer,
+      LoadLayer<double>(weights_.view(), gram_->matrix(), scale_, context_->stream()));
+  PruneInputs inputs = {std::move(layer), problem_.pattern, scale_, problem_.weights.dtype()};
+  return request.method == WeightMethod::kAlps
+             ? PruneByAlps(std::move(inputs), request, *context_)
+             : PruneBySparseGpt(std::move(inputs), request, *context_);
 }
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -37,6 +37,7 @@ class CudaEngine final : public Engine {
   absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
+  absl::StatusOr<PrunedWeights> Prune(const PruneRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
   absl::Status SaveIteration(StateWriter& writer) override;
   absl::Status RestoreIteration(StateReader& reader) override;

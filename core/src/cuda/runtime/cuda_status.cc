@@ -1,6 +1,7 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 
 #include "absl/strings/str_format.h"
+#include "core/src/cuda/runtime/cusolver_library.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::cuda {
@@ -103,6 +104,19 @@ absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
     return WithReason(absl::InternalError(message), "DEVICE_LOST");
   }
   return absl::InternalError(message);
+}
+
+absl::Status ToStatus(CusolverStatus status, std::string_view call) {
+  switch (status) {
+    case CusolverStatus::kSuccess:
+      return absl::OkStatus();
+    case CusolverStatus::kAllocFailed:
+      return ToStatus(CUBLAS_STATUS_ALLOC_FAILED, call);
+    case CusolverStatus::kExecutionFailed:
+      return ToStatus(CUBLAS_STATUS_EXECUTION_FAILED, call);
+    default:
+      return ToStatus(CUBLAS_STATUS_INTERNAL_ERROR, call);
+  }
 }
 
 }  // namespace sparsefw::cuda

@@ -1,0 +1,136 @@
+// SparseGPT and ALPS on the device: beside the CPU, and the time of each and of its parts.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_format.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
+#include "core/benchmarks/programs/smoke/smoke.h"
+#include "core/src/cuda/prune/inverse_factor.h"
+#include "core/src/cuda/prune/prune_kernels.h"
+#include "core/src/cuda/prune/select_scores.h"
+#include "core/src/cuda/prune/sweep_kernels.h"
+#include "core/src/cuda/runtime/execution_context.h"
+#include "sparsefw/solver.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::bench {
+namespace {
+
+constexpr double kLossLimit = 1e-6;
+
+double Milliseconds(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+SolveResult Pruned(const SyntheticLayer& layer, const Pattern& pattern, Method method,
+                   const char* backend) {
+  const Problem problem = {layer.weights.view(), layer.gram.view(), pattern, ConstMatrixView(),
+                           nullptr};
+  return OrDie(Solve(problem, {.method = method}, *OrDie(FindBackend(backend)), nullptr, nullptr));
+}
+
+// The engine alone, the layer on the device: the second run counts.
+double TimeOfMethod(const SyntheticLayer& layer, const Pattern& pattern, WeightMethod method) {
+  const Mask none(layer.weights.rows(), layer.weights.cols());
+  const auto engine = OrDie(OrDie(FindBackend("cuda"))->CreateEngine({}));
+  EngineProblem problem;
+  problem.weights = layer.weights.view();
+  problem.gram = layer.gram.view();
+  problem.pattern = pattern;
+  problem.warm = problem.fixed = &none;
+  OrDie(engine->Load(problem));
+  double ms = 0;
+  for (int times = 0; times < 2; ++times) {
+    ms = Milliseconds([&] { OrDie(engine->Prune({.method = method}).status()); });
+  }
+  return ms;
+}
+
+// The parts of both, on the unit matrix. The first two work on a stream of their own, which they
+// wait for.
+void SmokeParts(Smoke& smoke, int64_t rows, int64_t size) {
+  const auto context = OrDie(cuda::ExecutionContext::Open(0, cuda::kWorkspaceBytes, nullptr));
+  const int64_t stride = cuda::StrideOf(size);
+  DeviceValues<double> matrix(size * stride), weights(rows * stride);
+  DeviceValues<double> errors(rows * cuda::kTileColumns);
+  DeviceValues<cuda::BitWord> mask(rows * stride / 32), none_kept(rows * stride / 32);
+  DeviceValues<unsigned char> scratch(cuda::SelectionBytes(rows, size));
+  OrDie(cuda::LaunchShift(nullptr, 1, false, size, stride, matrix.data(), nullptr));
+  OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
+  const auto factor = OrDie(cuda::InverseFactor::Create(size, *context));
+  const auto time = [&](const std::string& name, const Smoke::Launch& launch) {
+    smoke.Kernel(name, nullptr, launch, nullptr);
+  };
+  time("Cholesky factor and its inverse", [&](cudaStream_t) {
+    SPARSEFW_RETURN_IF_ERROR(factor->Factorize({matrix.data(), 0, false}).status());
+    return context->Await();
+  });
+  time("inverse of the matrix", [&](cudaStream_t) {
+    SPARSEFW_RETURN_IF_ERROR(factor->FormInverseOfMatrix());
+    return context->Await();
+  });
+  cuda::SweepTile tile = {.rows = rows,
+                          .stride = stride,
+                          .width = std::min<int64_t>(size / 4 * 4, cuda::kTileColumns),
+                          .weights = weights.data(),
+                          .factor = matrix.data(),
+                          .group = 4,
+                          .keep = 2,
+                          .mask = mask.data(),
+                          .errors = errors.data()};
+  const auto sweep = [&](cudaStream_t stream) {
+    return cuda::ToStatus(cuda::LaunchSweepTile(tile, stream));
+  };
+  time("tile of SparseGPT, 2:4", sweep);
+  tile.chosen = none_kept.data();
+  tile.chosen_words = stride / 32;
+  time("tile of SparseGPT, all pruned", sweep);
+  for (const bool whole : {true, false}) {
+    const cuda::ScoreMatrix scores = {rows, size, weights.data(), scratch.data(), 96 << 10};
+    const Groups groups = {whole, size, 1, size / 2, rows * size / 2};
+    time(whole ? "largest of the matrix" : "largest of every row", [&](cudaStream_t stream) {
+      return cuda::ToStatus(cuda::LaunchSelectLargest(scores, groups, mask.data(), stream));
+    });
+  }
+}
+
+}  // namespace
+
+void SmokePrune(Smoke& smoke, int64_t rows, int64_t cols) {
+  const absl::Status prunes = OrDie(FindBackend("cuda"))->CheckPrune();
+  if (!prunes.ok()) {
+    smoke.Report("cuSOLVER", false, std::string(prunes.message()));
+    return;
+  }
+  if (smoke.timing()) SmokeParts(smoke, rows, cols);
+  const SyntheticLayer layer = OrDie(MakeSyntheticLayer(rows, cols, 20));
+  for (const std::string pattern : {"unstructured:0.6", "per_row:0.6", "2:4"}) {
+    for (const auto& [method, by_engine, words] :
+         {std::tuple{Method::kSparseGpt, WeightMethod::kSparseGpt, "SparseGPT"},
+          std::tuple{Method::kAlps, WeightMethod::kAlps, "ALPS"}}) {
+      const std::string name = absl::StrFormat("%s, %s", words, pattern);
+      smoke.Begin(name);
+      const double ms = TimeOfMethod(layer, ParsePattern(pattern), by_engine);
+      if (smoke.timing()) {
+        smoke.Report(name, true, absl::StrFormat("%.1f ms", ms), {{"ms", ms}});
+        continue;
+      }
+      const double device = Pruned(layer, ParsePattern(pattern), method, "cuda").reconstructed_loss;
+      const double cpu = Pruned(layer, ParsePattern(pattern), method, "cpu").reconstructed_loss;
+      const double error = std::abs(device / cpu - 1);
+      smoke.Report(
+          name, error <= kLossLimit,
+          absl::StrFormat("%.9g, the CPU has %.9g; %.1f ms", device, cpu, ms),
+          {{"ms", ms}, {"error", std::isfinite(error) ? error : 1e300}, {"limit", kLossLimit}});
+    }
+  }
+}
+
+}  // namespace sparsefw::bench

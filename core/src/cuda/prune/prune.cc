@@ -1,0 +1,78 @@
+#include "core/src/cuda/prune/prune.h"
+
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/src/cuda/prune/prune_kernels.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/linalg/finite.h"
+#include "sparsefw/reason.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+
+absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& context) {
+  SPARSEFW_RETURN_IF_ERROR(context.Await());
+  if (request.out_of_time && request.out_of_time()) return absl::CancelledError("out of time");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
+                                                     const ExecutionContext& context) {
+  const cudaStream_t stream = context.stream();
+  SPARSEFW_ASSIGN_OR_RETURN(auto diagonal, DeviceBuffer<double>::Create(layer.cols, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchReadDiagonal(layer.gram.data(), layer.cols, layer.stride, diagonal.data(), stream));
+  std::vector<double> values(static_cast<size_t>(layer.cols));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(values.data(), diagonal.data(),
+                                                values.size() * sizeof(double),
+                                                cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_RETURN_IF_ERROR(context.Await());
+  return values;
+}
+
+absl::StatusOr<DeviceBuffer<double>> UploadValues(const std::vector<double>& values,
+                                                  const ExecutionContext& context) {
+  SPARSEFW_ASSIGN_OR_RETURN(auto buffer,
+                            DeviceBuffer<double>::Create(std::ssize(values), context.stream()));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(buffer.data(), values.data(),
+                                                values.size() * sizeof(double),
+                                                cudaMemcpyHostToDevice, context.stream()));
+  SPARSEFW_RETURN_IF_ERROR(context.Await());  // `values` may go
+  return buffer;
+}
+
+absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
+                                             const DeviceBuffer<double>& weights,
+                                             const double* norms, const DeviceBuffer<BitWord>& kept,
+                                             double damping, const ExecutionContext& context) {
+  const DeviceLayer<double>& layer = inputs.layer;
+  const cudaStream_t stream = context.stream();
+  SPARSEFW_ASSIGN_OR_RETURN(auto rounded,
+                            DeviceBuffer<float>::Create(layer.rows * layer.cols, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      LaunchNewWeights({.rows = layer.rows,
+                        .cols = layer.cols,
+                        .stride = layer.stride,
+                        .weights = weights.data(),
+                        .norms = norms,
+                        .kept = kept.data(),
+                        .factor = Scale{-inputs.scale.weights_exponent, 0}.weights_factor(),
+                        .dtype = inputs.dtype,
+                        .out = rounded.data()},
+                       stream));
+  PrunedWeights result = {Mask(), Matrix<float>(layer.rows, layer.cols), damping};
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+      result.weights.data(), rounded.data(),
+      static_cast<size_t>(result.weights.size()) * sizeof(float), cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(result.mask, DownloadMask(kept, layer.rows, layer.cols, stream));
+  const std::optional<NonFinite> found = FindNonFinite(result.weights.view());
+  if (!found) return result;
+  return Invalid("NON_FINITE",
+                 "the new weights must fit in the dtype of weights, %s; that at [%d, %d] does not",
+                 DTypeName(inputs.dtype), found->row, found->col);
+}
+
+}  // namespace sparsefw::cuda
