@@ -40,6 +40,8 @@ absl::Status InverseFactor::Open() {
   if (unused) {
     solver_ = unused->handle;
   } else {
+    // It takes memory of its own, which our pool may have kept.
+    SPARSEFW_RETURN_IF_ERROR(TrimMemoryPool(stream));
     const MutexLock lock(CaptureMutex());
     SPARSEFW_CUDA_RETURN_IF_ERROR(library_->create(&solver_));
   }
