@@ -347,5 +347,24 @@ TEST_P(RefineTest, ScalesOfTheInputsChangeNothing) {
   EXPECT_EQ(std::ldexp(after.loss_change, 380), before.loss_change);
 }
 
+// Rows take the exchanges in one order, so that they end in the same local optimum.
+TEST(SweepOrderTest, RowsOfADeviceEndWhereThoseOfTheCpuEnd_cuda) {
+  SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat64);
+  for (const int64_t cols : {130, 700}) {
+    SCOPED_TRACE(cols);
+    const RandomLayer layer = MakeRandomLayer({.rows = 10, .cols = cols, .seed = 12});
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        const StartingPoint start,
+        MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0.2));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask cpu, Refine(EngineKind::kCpuFloat64, start));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const RefinedMask device,
+                                  Refine(EngineKind::kCudaFloat64, start));
+    EXPECT_GT(cpu.swaps, 10 * 10) << "too few to tell their order";
+    EXPECT_EQ(device.swaps, cpu.swaps);
+    EXPECT_EQ(device.mask, cpu.mask);
+    EXPECT_NEAR(device.loss_change, cpu.loss_change, -1e-9 * cpu.loss_change);
+  }
+}
+
 }  // namespace
 }  // namespace sparsefw

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     row.kept[move.col >> 5] ^= BitWord{1} << (move.col & 31);
     RowProgress& progress = state.progress[move.row];
     progress.first = progress.proven = 0;
-    progress.moved = progress.done = 0;
+    progress.moved = progress.done = progress.listed = progress.place = 0;
   }
   __syncthreads();
   const RowTerms found = FindTerms(row);

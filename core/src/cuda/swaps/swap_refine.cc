@@ -95,7 +95,9 @@ class SwapRefinement {
     SPARSEFW_ASSIGN_OR_RETURN(reach_, DeviceBuffer<double>::Create(layer_.stride, stream));
     SPARSEFW_ASSIGN_OR_RETURN(tolerance_, DeviceBuffer<double>::Create(rows, stream));
     SPARSEFW_ASSIGN_OR_RETURN(product_, DeviceBuffer<double>::Create(layer_.size(), stream));
-    SPARSEFW_ASSIGN_OR_RETURN(tried_, DeviceBuffer<BitWord>::Zeroed(rows * layer_.words(), stream));
+    const int64_t listed = Sweeps() ? layer_.size() : 0;
+    SPARSEFW_ASSIGN_OR_RETURN(order_, DeviceBuffer<int32_t>::Create(listed, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(scratch_, DeviceBuffer<int32_t>::Create(listed, stream));
     SPARSEFW_ASSIGN_OR_RETURN(progress_, DeviceBuffer<RowProgress>::Zeroed(rows, stream));
     SPARSEFW_ASSIGN_OR_RETURN(active_, DeviceBuffer<int>::Create(1, stream));
     SPARSEFW_ASSIGN_OR_RETURN(terms_, DeviceBuffer<RowTerms>::Create(rows, stream));
@@ -121,11 +123,14 @@ class SwapRefinement {
             .tolerance = tolerance_.data(),
             .locked = locked_.data(),
             .kept = kept_.data(),
-            .tried = tried_.data(),
+            .order = order_.data(),
+            .scratch = scratch_.data(),
             .product = product_.data(),
             .progress = progress_.data(),
             .shared_bytes = shared_bytes_};
   }
+
+  bool Sweeps() const { return groups_.group_cols > kNarrowGroup; }
 
   // Once spent, always so.
   bool Spent() {
@@ -135,7 +140,7 @@ class SwapRefinement {
 
   // Until every row is done or the budget is spent.
   absl::Status RefineRows() {
-    const bool narrow = groups_.group_cols <= kNarrowGroup;
+    const bool narrow = !Sweeps();
     const int64_t entries = layer_.cols * (narrow ? 1 + groups_.group_cols / 2 : 4);
     std::vector<int> active = {static_cast<int>(layer_.rows)};
     while (active[0] > 0 && !Spent()) {
@@ -199,7 +204,8 @@ class SwapRefinement {
   DeviceBuffer<double> product_;
   DeviceBuffer<BitWord> locked_;  // empty unless fixed weights are kept
   DeviceBuffer<BitWord> kept_;
-  DeviceBuffer<BitWord> tried_;
+  DeviceBuffer<int32_t> order_;    // as `scratch_`:
+  DeviceBuffer<int32_t> scratch_;  // empty where groups are narrow
   DeviceBuffer<RowProgress> progress_;
   DeviceBuffer<int> active_;  // rows that are not done
   DeviceBuffer<RowTerms> terms_;
@@ -231,10 +237,10 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Devic
 template <typename Real>
 int64_t RefineBytes(int64_t rows, int64_t cols) {
   const int64_t stride = StrideOf(cols);
-  const int64_t bits = 3 * rows * stride / 8;
+  const int64_t bits = 2 * rows * stride / 8;
   const int64_t of_rows =
       rows * int64_t{8 + sizeof(RowProgress) + sizeof(RowTerms) + sizeof(RowMove)};
-  return 8 * rows * stride + bits + of_rows + 2 * 8 * stride + int64_t{sizeof(int)} +
+  return (8 + 2 * 4) * rows * stride + bits + of_rows + 2 * 8 * stride + int64_t{sizeof(int)} +
          Float64ProductBytes<Real>(rows, cols);
 }
 

@@ -20,6 +20,8 @@ struct RowProgress {
   int64_t proven;  // columns of groups swept in vain since the last exchange
   int32_t moved;   // this sweep of the group has exchanged something
   int32_t done;    // no exchange within the row lowers the loss
+  int32_t listed;  // weights in the order of the sweep that is under way; 0: none is
+  int32_t place;   // those of them that were looked at
 };
 
 // Views of device memory; no ownership. E is in float64 although W and G may
@@ -37,7 +39,8 @@ struct SwapState {
   const double* tolerance;  // [rows]: core/src/frank_wolfe/swap_tolerance.h
   const BitWord* locked;    // [rows, stride / 32]: kept weights that must stay; or null
   BitWord* kept;            // [rows, stride / 32]
-  BitWord* tried;           // [rows, stride / 32]: of the sweep of one group; 0 in rows done
+  int32_t* order;           // [rows, stride]: columns in the order of a sweep
+  int32_t* scratch;         // [rows, stride]
   double* product;          // [rows, stride]: E
   RowProgress* progress;    // [rows]
   // Dynamic shared memory that E of a row is worked on in; 0: in place.

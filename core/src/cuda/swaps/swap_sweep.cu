@@ -9,12 +9,6 @@
 namespace sparsefw::cuda {
 namespace {
 
-// The result of one pass over a group for a p.
-struct Found {
-  Term partner;  // the best q for it
-  Term next;     // the candidate after it
-};
-
 // The sweep of one row by one block. Every thread holds the same values.
 template <typename Real>
 class RowSweep {
@@ -22,33 +16,28 @@ class RowSweep {
   __device__ RowSweep(const SwapState<Real>& state, int64_t index, double* row_product)
       : row_(state, index, row_product),
         reach_(state.reach),
-        tried_(state.tried + index * (state.stride / 32)),
+        order_(state.order + index * state.stride),
+        scratch_(state.scratch + index * state.stride),
         group_cols_(state.group_cols),
         progress_(state.progress[index]) {}
 
   __device__ void Run(int steps) {
-    bool known = false;  // the bounds and the next candidate
-    Term candidate = NoTerm();
+    bool known = false;  // the bounds
     for (int step = 0; step < steps && progress_.done == 0; ++step) {
-      if (!known) {
-        FindBounds();
-        candidate = FindCandidate();
-        known = true;
-      }
-      if (candidate.col < 0) {
+      if (!known) FindBounds();
+      known = true;
+      if (progress_.listed == 0) ListCandidates();
+      const int64_t p = NextCandidate();
+      if (p < 0) {
         EndSweep();
-        known = false;
         continue;
       }
-      const Found found = FindPartner(candidate.col);
-      const double change = candidate.value + found.partner.value;
-      if (change < -row_.tolerance) {
-        Swap(candidate.col, found.partner.col, change);
-        known = false;
-      } else {
-        MarkTried(candidate.col);
-        candidate = found.next;
-      }
+      const double out = row_.Out(p);  // before any thread is on its way to change it
+      const Term partner = FindPartner(p);
+      const double change = out + partner.value;
+      if (!(change < -row_.tolerance)) continue;
+      Swap(p, partner.col, change);
+      known = false;
     }
   }
 
@@ -72,37 +61,76 @@ class RowSweep {
     norm_ = sqrt(bounds.largest_square);
   }
 
-  // `col` where it is to be tried, else none.
-  __device__ Term CandidateAt(int64_t col) const {
-    if (!row_.Movable(col) || BitOf(tried_, col)) return NoTerm();
-    const double out = row_.Out(col);
+  __device__ bool IsCandidate(int64_t col) const {
+    if (!row_.Movable(col)) return false;
     const double reach = fabs(row_.Weight(col)) * reach_[col];
-    if (!MayImprove(out, least_in_, reach, norm_, row_.tolerance)) return NoTerm();
-    return {out, col};
+    return MayImprove(row_.Out(col), least_in_, reach, norm_, row_.tolerance);
   }
 
-  __device__ Term FindCandidate() const {
-    Term best = NoTerm();
-    for (int64_t col = FirstOfThread(); col < End(); col += kBlockThreads) {
-      best = CheaperOut(best, CandidateAt(col));
+  // Those that may leave the group, by what that costs now; of equal ones the lower index first.
+  __device__ void ListCandidates() {
+    int count = 0;
+    for (int64_t base = progress_.first; base < End(); base += kBlockThreads) {
+      const int64_t col = base + threadIdx.x;
+      const int mine = col < End() && IsCandidate(col) ? 1 : 0;
+      int total = 0;
+      const int place = count + BlockExclusiveScan(mine, &total);
+      if (mine != 0) scratch_[place] = static_cast<int32_t>(col);
+      count += total;
     }
-    return BlockReduce(best, [](const Term& a, const Term& b) { return CheaperOut(a, b); });
+    __syncthreads();
+    for (int base = 0; base < count; base += kBlockThreads) {
+      const int mine = base + static_cast<int>(threadIdx.x);
+      const int place = PlaceOf(mine, count);
+      if (mine < count) order_[place] = scratch_[mine];
+    }
+    __syncthreads();
+    progress_.listed = count;
+    progress_.place = 0;
   }
 
-  __device__ Found FindPartner(int64_t p) const {
-    const double weight = row_.Weight(p);
-    Found best = {NoTerm(), NoTerm()};
-    for (int64_t col = FirstOfThread(); col < End(); col += kBlockThreads) {
-      if (row_.Kept(col)) {
-        if (col != p) best.next = CheaperOut(best.next, CandidateAt(col));
-      } else {
-        const double in = WithPartner(row_.In(col), weight, row_.Weight(col), row_.Gram(p, col));
-        best.partner = BetterIn(best.partner, {in, col});
+  // How many of the candidates come before number `mine`.
+  __device__ int PlaceOf(int mine, int count) const {
+    __shared__ double costs[kBlockThreads];
+    const double cost = mine < count ? row_.Out(scratch_[mine]) : 0;
+    int before = 0;
+    for (int base = 0; base < count; base += kBlockThreads) {
+      const int other = base + static_cast<int>(threadIdx.x);
+      __syncthreads();
+      if (other < count) costs[threadIdx.x] = row_.Out(scratch_[other]);
+      __syncthreads();
+      const int end = count - base < kBlockThreads ? count - base : kBlockThreads;
+      for (int k = 0; k < end; ++k) {
+        before += costs[k] < cost || (costs[k] == cost && base + k < mine) ? 1 : 0;
       }
     }
-    return BlockReduce(best, [](const Found& a, const Found& b) {
-      return Found{BetterIn(a.partner, b.partner), CheaperOut(a.next, b.next)};
-    });
+    return before;
+  }
+
+  // The first that is left and still may improve; -1: there is none.
+  __device__ int64_t NextCandidate() {
+    constexpr int kNone = 0x7FFFFFFF;
+    for (; progress_.place < progress_.listed; progress_.place += kBlockThreads) {
+      const int place = progress_.place + static_cast<int>(threadIdx.x);
+      const bool may = place < progress_.listed && IsCandidate(order_[place]);
+      const int found =
+          BlockReduce(may ? place : kNone, [](int a, int b) { return a < b ? a : b; });
+      if (found == kNone) continue;
+      progress_.place = found + 1;
+      return order_[found];
+    }
+    return -1;
+  }
+
+  __device__ Term FindPartner(int64_t p) const {
+    const double weight = row_.Weight(p);
+    Term best = NoTerm();
+    for (int64_t col = FirstOfThread(); col < End(); col += kBlockThreads) {
+      if (row_.Kept(col)) continue;
+      const double in = WithPartner(row_.In(col), weight, row_.Weight(col), row_.Gram(p, col));
+      best = BetterIn(best, {in, col});
+    }
+    return BlockReduce(best, [](const Term& a, const Term& b) { return BetterIn(a, b); });
   }
 
   __device__ void Swap(int64_t p, int64_t q, double change) {
@@ -113,18 +141,10 @@ class RowSweep {
     progress_.proven = 0;
   }
 
-  __device__ void MarkTried(int64_t p) {
-    if (threadIdx.x == 0) tried_[p >> 5] |= BitWord{1} << (p & 31);
-    __syncthreads();
-  }
-
   // Nothing is left to try in the group: once more if something has moved,
   // else on to the next group.
   __device__ void EndSweep() {
-    for (int64_t word = threadIdx.x; word < row_.stride / 32; word += kBlockThreads) {
-      tried_[word] = 0;
-    }
-    __syncthreads();
+    progress_.listed = progress_.place = 0;
     if (progress_.moved == 0) {
       progress_.proven += group_cols_;
       progress_.first = End() < row_.cols ? End() : 0;
@@ -135,7 +155,8 @@ class RowSweep {
 
   SwapRow<Real> row_;
   const double* reach_;
-  BitWord* tried_;
+  int32_t* order_;
+  int32_t* scratch_;
   int64_t group_cols_;
   RowProgress progress_;
   double least_in_ = 0;
