@@ -18,7 +18,8 @@
 namespace sparsefw::testing {
 
 inline constexpr EngineKind kJointEngines[] = {EngineKind::kReference, EngineKind::kCpuFloat64,
-                                               EngineKind::kCpuFloat32};
+                                               EngineKind::kCpuFloat32, EngineKind::kCudaFloat64,
+                                               EngineKind::kCudaFloat32};
 
 // (W - weights) G (W - weights)^T by three nested loops.
 inline double LossOf(const StartingPoint& start, const Matrix<double>& weights) {

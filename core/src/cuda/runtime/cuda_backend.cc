@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/src/cuda/joint/joint_search.h"
 #include "core/src/cuda/linalg/gram_accumulator.h"
 #include "core/src/cuda/memory/device_bytes.h"
 #include "core/src/cuda/memory/device_gram.h"
@@ -41,6 +42,7 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   bool has_device_memory() const override { return true; }
+  bool has_joint_search() const override { return true; }
 
   DeviceDescription Describe() const override {
     return {.name = name_,
@@ -86,7 +88,7 @@ class CudaBackend final : public Backend {
     // The entries of the start, before they are on the device; before those, the scores.
     const int64_t start = std::max(8 * rows * StrideOf(cols), 4 * rows * cols);
     return kScorePieceBytes + masks + start + (request.reconstruct ? 4 * rows * cols : 0) +
-           kStagingBytes + kSavedPieceBytes;
+           (request.joint ? JointHostBytes(rows, cols) : 0) + kStagingBytes + kSavedPieceBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,
