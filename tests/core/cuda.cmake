@@ -89,6 +89,6 @@ core_test(cuda_arithmetic_test LABELS unit
 target_sources(cuda_arithmetic_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
 core_test(device_test LABELS unit SOURCES cuda/device_gram_test cuda/update_forms_test)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test
-        iteration_state_test refine_test)
+        iteration_state_test joint_test refine_test)
   cuda_engine_test(${name})
 endforeach()
