@@ -107,6 +107,8 @@ void SmokeCapture(Smoke& smoke, int64_t rows, int64_t cols);
 void SmokeDense(Smoke& smoke, int64_t rows, int64_t cols);
 void SmokeLayerKernels(Smoke& smoke, int64_t rows, int64_t cols);
 void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols);
+// The joint search by the engine, beside the CPU engine; with timing, its launches.
+void SmokeJoint(Smoke& smoke, int64_t rows, int64_t cols);
 // Swaps, reconstruction and solves by the engine, beside the reference engine.
 void SmokeEngine(Smoke& smoke, const std::string& pattern, int64_t rows, int64_t cols);
 

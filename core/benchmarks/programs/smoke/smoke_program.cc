@@ -44,6 +44,9 @@ std::vector<Part> AllParts() {
                        SmokeEngine(smoke, pattern, rows / 2, cols / 2);
                      }});
   }
+  parts.push_back({"joint", [](Smoke& smoke, int64_t rows, int64_t cols) {
+                     SmokeJoint(smoke, smoke.timing() ? rows : rows / 8, cols);
+                   }});
   return parts;
 }
 
