@@ -14,11 +14,12 @@
 namespace sparsefw::server {
 namespace {
 
-// What runs on the CPU alone, as refusals call it; empty where the device decides.
-std::string_view NeedsCpu(const SweepPoint& point) {
+// What runs on the CPU alone beside this backend, as refusals call it; empty where the device
+// decides.
+std::string_view NeedsCpu(const SweepPoint& point, const Backend& backend) {
   if (point.options.method == Method::kSparseGpt) return "SPARSEGPT";
   if (point.options.method == Method::kAlps) return "ALPS";
-  return point.options.joint ? "refine.joint" : "";
+  return point.options.joint && !backend.has_joint_search() ? "refine.joint" : "";
 }
 
 }  // namespace
@@ -31,10 +32,11 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<const Backend*> backends,
                             ResolveDevices(spec.device, usable, otherwise));
   const std::vector<SweepPoint> points = PointsOf(spec);
-  const auto on_cpu = [](const SweepPoint& point) { return !NeedsCpu(point).empty(); };
+  const Backend& given = *backends.front();
+  const auto on_cpu = [&](const SweepPoint& point) { return !NeedsCpu(point, given).empty(); };
   const auto first = std::find_if(points.begin(), points.end(), on_cpu);
-  if (first == points.end() || !backends.front()->has_device_memory()) return backends;
-  const std::string_view name = NeedsCpu(*first);
+  if (first == points.end() || !given.has_device_memory()) return backends;
+  const std::string_view name = NeedsCpu(*first, given);
   if (!spec.device.empty() && spec.device != "auto") {
     return Invalid("OPTION_INVALID", "device must be cpu for %s, which runs on the CPU; got %s",
                    name, spec.device);
@@ -45,7 +47,7 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
   return Invalid("OPTION_INVALID",
                  "a sweep must not mix %s, which runs on the CPU, with methods that run on "
                  "%s; set device to cpu, or submit them apart",
-                 name, backends.front()->Describe().name);
+                 name, given.Describe().name);
 }
 
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
@@ -84,6 +86,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
     const MemoryRequest request = {
         .swaps = point.options.swaps,
         .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
+        .joint = point.options.joint,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
         .device_gram = SharesGram(spec),

@@ -14,9 +14,9 @@
 
 namespace sparsefw::server {
 
-// The backends of ResolveDevices that may run the job. SparseGPT, ALPS and the joint
-// search are CPU code: they must not hold a stream and memory of a CUDA device, nor their
-// job say that it ran there. Errors: OPTION_INVALID, and those of ResolveDevices.
+// The backends of ResolveDevices that may run the job. SparseGPT and ALPS are CPU code, as is the
+// joint search where a backend has none: they must not hold a stream and memory of a CUDA device,
+// nor their job say that it ran there. Errors: OPTION_INVALID, and those of ResolveDevices.
 absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
                                                      const std::vector<const Backend*>& otherwise);

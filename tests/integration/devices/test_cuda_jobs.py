@@ -119,17 +119,30 @@ def test_sparsegpt_runs_on_the_cpu_and_says_so(server, layer):
     assert cli.run(*mixed, "--device", "cpu").expect(0).json()["device"] == "cpu"
 
 
-@pytest.mark.parametrize("flags, name", [(["--method", "alps"], "ALPS"),
-                                         (["--method", "wanda", "--joint"], "refine.joint")])
-def test_alps_and_the_joint_search_run_on_the_cpu_and_say_so(server, layer, flags, name):
+@pytest.mark.parametrize("flags", [["--method", "alps"], ["--preset", "best"]])
+def test_alps_runs_on_the_cpu_and_says_so(server, layer, flags):
     cli = Cli(server.address)
     here = cli.run(*layer.submit(*flags, "--json")).expect(0).json()
     assert here["device"] == "cpu"
     for device in ("cuda", "cuda:0"):
         cli.run(*layer.submit(*flags, "--device", device)).refused(
-            2, f"device must be cpu for {name}", f"got {device}")
-    mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json")
-    cli.run(*mixed).refused(2, "mix refine.joint", "cuda:0")
+            2, "device must be cpu for ALPS", f"got {device}")
+
+
+@pytest.mark.parametrize("pattern", ["per-row", "2:4"])
+def test_the_joint_search_runs_on_the_device_as_on_the_cpu(server, layer, pattern):
+    cli = Cli(server.address)
+
+    def search(*flags):
+        joint = layer.submit("--method", "wanda", "--joint", "--json", *flags, pattern=pattern)
+        return cli.run(*joint).expect(0).json()
+
+    here, there = search(), search("--device", "cpu")
+    assert (here["device"], there["device"]) == ("cuda:0", "cpu")
+    assert here["joint"]["converged"] and here["joint"]["exchanges"] > 0
+    assert here["losses"]["reconstructed"] == pytest.approx(there["losses"]["reconstructed"], rel=1e-3)
+    mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json", pattern=pattern)
+    assert cli.run(*mixed).expect(0).json()["device"] == "cuda:0"
 
 
 def test_jobs_beside_each_other_give_what_they_give_alone(server, layer):

@@ -8,8 +8,8 @@ namespace {
 
 // One after the other in shared memory: a tile, the triangle, inverse pivots.
 template <typename Real>
-inline constexpr size_t kPanelShared =
-    sizeof(Real) * (kTileRows * kTileCols + kTileRows * kTileRows + kTileRows);
+inline constexpr size_t kPanelShared = sizeof(Real) *
+                                       (kTileRows * kTileCols + kTileRows * kTileRows + kTileRows);
 static_assert(kProductShared<float> <= kTileRows * kTileCols);
 
 // U^T U = D, D and U upper triangles [64, 64] at `u`, with 1 / U_mm on U's diagonal.
@@ -64,55 +64,76 @@ __device__ Real EntryOf(const JointBatch<Real>& batch, int64_t index, int64_t ro
   return GramOf(batch, columns[row], columns[col], row == col);
 }
 
+// A tile of a panel: its columns of the factor, those that are written, and the first row above it
+// that is not 0 there.
+struct TilePlace {
+  int64_t begin;
+  int64_t first;
+  int64_t end;
+  int64_t top;
+  bool zero;  // nothing in it is anything but 0
+};
+
+__device__ TilePlace PlaceOf(const JointSizes& sizes, int64_t panel, int64_t tile,
+                             const PanelTiles& tiles) {
+  if (!tiles.border && tile < tiles.square) {
+    const int64_t begin = panel + tile * kTileCols;
+    return {begin, begin, sizes.eliminated(), 0, false};
+  }
+  const int64_t z = tiles.first + (tile - (tiles.border ? 1 : tiles.square)) * kTileCols;
+  const bool of_identity = z + kTileCols <= sizes.kept;
+  return {sizes.eliminated() + z, sizes.eliminated() + tiles.first, sizes.eliminated() + tiles.end,
+          of_identity ? sizes.fixed + z : 0, of_identity && z >= panel + kPanelRows - sizes.fixed};
+}
+
+// The sum of what the rows above the panel take from a tile, [64, 128] in shared memory.
+template <typename Real>
+__device__ void SumAbove(const Real* factor, int64_t width, int64_t panel, const TilePlace& place,
+                         Real* shared) {
+  const Real* right = factor + place.top * width + place.begin;
+  Real sums[8][8];
+  MultiplyTile<Real>({.left = factor + place.top * width + panel,
+                      .right = right,
+                      .right_half = right + kTileCols / 2,
+                      .left_stride = width,
+                      .right_stride = width,
+                      .depth = panel - place.top},
+                     shared, sums);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) shared[TileRow(i) * kTileCols + TileCol(j)] = sums[i][j];
+  }
+}
+
 // kSquare: the panel's own triangle is in the tile; it is factored. A block a tile and a row of
 // the batch.
 template <typename Real, bool kSquare>
 __global__ void __launch_bounds__(kTileThreads)
     PanelKernel(JointBatch<Real> batch, int64_t panel, PanelTiles tiles) {
   const JointSizes& sizes = batch.sizes;
+  const int64_t width = sizes.width();
   const int64_t index = blockIdx.y;
   if (tiles.border && batch.rows[index].entering == 0) return;
-  const int64_t eliminated = sizes.eliminated();
-  const int64_t tile = blockIdx.x + (kSquare ? 0 : 1);
-  const bool of_square = kSquare || tile < tiles.square;
-  const int64_t z = tiles.first + (tile - (tiles.border ? 1 : tiles.square)) * kTileCols;
-  const bool of_identity = !of_square && z + kTileCols <= sizes.kept;
-  if (of_identity && z >= panel + kPanelRows - sizes.fixed) return;  // all 0
-  const int64_t begin = of_square ? panel + tile * kTileCols : eliminated + z;
-  const int64_t end = of_square ? eliminated : eliminated + tiles.end;
-  const int64_t top = of_identity ? sizes.fixed + z : 0;  // what is above is 0
-  Real* factor = batch.factor + index * eliminated * sizes.width();
+  const TilePlace place = PlaceOf(sizes, panel, blockIdx.x + (kSquare ? 0 : 1), tiles);
+  if (place.zero) return;
+  Real* factor = batch.factor + index * sizes.eliminated() * width;
+  Real* rows = factor + panel * width;
   Real* shared = DynamicShared<Real>();
   Real* u = shared + kTileRows * kTileCols;
   const int thread = static_cast<int>(threadIdx.x);
-  {
-    const Real* right = factor + top * sizes.width() + begin;
-    Real sums[8][8];
-    MultiplyTile<Real>({.left = factor + top * sizes.width() + panel,
-                        .right = right,
-                        .right_half = right + kTileCols / 2,
-                        .left_stride = sizes.width(),
-                        .right_stride = sizes.width(),
-                        .depth = panel - top},
-                       shared, sums);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) shared[TileRow(i) * kTileCols + TileCol(j)] = sums[i][j];
-    }
-  }
-  Real* panel_rows = factor + panel * sizes.width();
+  SumAbove(factor, width, panel, place, shared);
   if (!kSquare) {
     for (int i = thread; i < kTileRows * kTileRows; i += kTileThreads) {
       const int m = i / kTileRows;
       const int j = i % kTileRows;
-      const Real entry = panel_rows[m * sizes.width() + panel + j];
+      const Real entry = rows[m * width + panel + j];
       u[i] = m == j ? 1 / entry : entry;
     }
   }
   __syncthreads();
-  const int64_t col = begin + thread;
-  const bool there = col < end;
+  const int64_t col = place.begin + thread;
+  const bool there = col < place.end;
   Real x[kTileRows];
 #pragma unroll
   for (int m = 0; m < kTileRows; ++m) {
@@ -120,7 +141,6 @@ __global__ void __launch_bounds__(kTileThreads)
     x[m] = entry - shared[m * kTileCols + thread];
   }
   if (kSquare) {
-    Real* inverses = u + kTileRows * kTileRows;
     __syncthreads();  // of the tile nothing is needed any more
     if (thread < kTileRows) {
 #pragma unroll
@@ -128,19 +148,19 @@ __global__ void __launch_bounds__(kTileThreads)
       shared[thread] = EntryOf(batch, index, panel + thread, panel + thread);
     }
     __syncthreads();
-    FactorTriangle(shared, u, inverses);
+    FactorTriangle(shared, u, u + kTileRows * kTileRows);
     if (thread < kTileRows) {
       for (int m = 0; m <= thread; ++m) {
         const Real entry = u[m * kTileRows + thread];
-        panel_rows[m * sizes.width() + col] = m == thread ? 1 / entry : entry;
+        rows[m * width + col] = m == thread ? 1 / entry : entry;
       }
       return;
     }
   }
-  if (!there || (!of_square && col < eliminated + tiles.first)) return;
+  if (!there || col < place.first) return;
   SolveColumn(u, x);
 #pragma unroll
-  for (int m = 0; m < kTileRows; ++m) panel_rows[m * sizes.width() + col] = x[m];
+  for (int m = 0; m < kTileRows; ++m) rows[m * width + col] = x[m];
 }
 
 }  // namespace
