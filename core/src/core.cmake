@@ -25,6 +25,7 @@ sparsefw_library(core
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc
+    joint/joint_rows.cc joint/row_window.cc
     cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
     cpu/joint/row_search.cc
     cpu/joint/tableau.cc cpu/joint/tableau_build.cc

@@ -106,6 +106,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
     const MemoryRequest request = {
         .swaps = point.options.swaps,
         .reconstruct = point.options.reconstruct || point.options.measure_new_weights,
+        .joint = point.options.joint,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
         .prunes = OwnWeights(point.options),

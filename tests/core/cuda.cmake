@@ -102,6 +102,6 @@ target_sources(cuda_arithmetic_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/
 core_test(device_test LABELS unit
   SOURCES cuda/device_gram_test cuda/update_forms_test engines/prune_test)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test
-        iteration_state_test refine_test)
+        iteration_state_test joint_test refine_test)
   cuda_engine_test(${name})
 endforeach()

@@ -7,7 +7,8 @@ core_test(refine_test LABELS unit tsan
   SOURCES engines/reconstruct_test engines/refine_shapes_test engines/refine_test
           engines/round_ties_test)
 core_test(joint_test LABELS unit tsan
-  SOURCES cpu/joint_parts_test engines/joint_limits_test engines/joint_test
+  SOURCES cpu/joint_parts_test engines/joint_devices_test engines/joint_limits_test
+          engines/joint_test
           solver/shrinkage_test solver/solver_joint_test)
 
 core_test(cpu_engine_test LABELS unit tsan SOURCES cpu/cpu_engine_test)

@@ -3,7 +3,9 @@
 set(SPARSEFW_CUDA_SOURCES
   iteration/frank_wolfe.cc iteration/frank_wolfe_memory.cc iteration/frank_wolfe_state.cc
   iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc
-  iteration/vertex_update.cu linalg/dense_product.cc linalg/float64_product.cc
+  iteration/vertex_update.cu joint/batch_search.cc joint/joint_border.cu joint/joint_build.cu
+  joint/joint_factor.cu joint/joint_memory.cc joint/joint_pass.cu joint/joint_search.cc joint/joint_weights.cu
+  linalg/dense_product.cc linalg/float64_product.cc
   linalg/gram_accumulator.cc linalg/gram_sum.cu linalg/half_split.cu linalg/layer_kernels.cu
   linalg/mask_loss.cc linalg/raw_rows.cu linalg/symmetric_product.cc
   memory/device_buffer.cc memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc

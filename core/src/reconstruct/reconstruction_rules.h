@@ -19,6 +19,9 @@ inline constexpr int64_t kReconstructIterations = 500;
 // rounding of G: with weights hundreds of times as large, and to no purpose on other inputs.
 inline constexpr double kReconstructFloor = 1e-4;
 
+// A row that was solved before is done where r z is no more than this part of its loss: rounding.
+inline constexpr double kReconstructSolved = 1e-7;
+
 // A reconstructed row replaces the masked one only if it lowers the row's loss by
 // more than this part of it: less is within the rounding of the products.
 inline constexpr double kRowGuard = 1e-6;

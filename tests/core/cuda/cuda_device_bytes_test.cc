@@ -57,6 +57,9 @@ std::vector<Case> Cases() {
       {"reconstruct", 640, 640, two_four, {.reconstruct = true}},
       {"reconstruct_tall", 1600, 320, whole, {.reconstruct = true, .weights = DType::kBF16}},
       {"reconstruct_float64", 625, 625, per_row, {.reconstruct = true}},
+      {"joint", 60, 420, per_row, {.joint = true, .iterates = false}},
+      {"joint_float64", 60, 240, two_four, {.joint = true, .precision = Precision::kFloat64}},
+      {"joint_tall", 3000, 96, whole, {.joint = true, .weights = DType::kBF16}},
       {"all", 690, 640, whole, {.swaps = true, .reconstruct = true, .gram = DType::kF64}},
       {"sweep", 640, 640, per_row, {.sweep = true}},
       {"one_shot", 640, 640, per_row, {.iterates = false}},
@@ -121,6 +124,17 @@ absl::Status Work(Engine& engine, const testing::StartingPoint& start, const Dev
           engine.Prune({.method = request.method, .sparsegpt = request.sparsegpt}));
       SPARSEFW_RETURN_IF_ERROR(engine.LossOfWeights(pruned.weights).status());
     }
+    if (request.joint) {
+      int looks = 0;
+      const Matrix<float> none(start.warm.rows(), start.warm.cols());
+      SPARSEFW_ASSIGN_OR_RETURN(
+          const JointResult found,
+          engine.SearchJointly(start.warm, {.fixed = &start.fixed,
+                                            .weights = &none,
+                                            .out_of_time = [&] { return ++looks > 2; },
+                                            .solving_out_of_time = [&] { return ++looks > 5; }}));
+      SPARSEFW_RETURN_IF_ERROR(engine.LossOfWeights(found.weights).status());
+    }
     if (request.reconstruct) {
       int looks = 0;
       SPARSEFW_ASSIGN_OR_RETURN(
@@ -161,8 +175,8 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
         SPARSEFW_ASSERT_OK_AND_ASSIGN(resident, backend.UploadGram(gram.view(), nullptr));
       }
       SPARSEFW_ASSERT_OK_AND_ASSIGN(
-          const auto engine,
-          backend.CreateEngine({.product_precision = c.request.product_precision}));
+          const auto engine, backend.CreateEngine({.product_precision = c.request.product_precision,
+                                                   .precision = c.request.precision}));
       ASSERT_THAT(Work(*engine, start, resident.get(), c.request), IsOk());
     }
     EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);

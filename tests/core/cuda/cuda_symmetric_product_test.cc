@@ -121,7 +121,7 @@ class SymmetricProductTest : public ::testing::Test {
     *has_low = operand.low != nullptr;
     std::vector<uint16_t> high(a.size());
     std::vector<uint16_t> low(a.size());
-    const LeftOperand<float> host = {high.data(), *has_low ? low.data() : nullptr};
+    const LeftOperand<float> host = {high.data(), *has_low ? low.data() : nullptr, operand.factor};
     for (size_t i = 0; i < a.size(); i += kOperandEntries) {
       float eight[kOperandEntries];
       std::copy_n(a.begin() + static_cast<int64_t>(i), kOperandEntries, eight);
@@ -153,6 +153,17 @@ constexpr double kHalfError = 0x1.0p-10;
 TEST_F(SymmetricProductTest, RowsOfAnyRangeHaveTheErrorOfFloat32_cuda) {
   const std::vector<float> a = RandomRows({1, 1e-20F, 1e20F, 0, 3e-7F, 2e9F});
   EXPECT_LT(ErrorOfRows(a, ProductPrecision::kFloat32), kSplitError);
+}
+
+// As the joint search scales its layers.
+TEST_F(SymmetricProductTest, LayersNearOneHaveTheSameError_cuda) {
+  for (float& value : gram_) value = std::ldexp(value, -32);
+  layer_.gram = Upload(gram_);
+  layer_.largest_exponent = 0;
+  std::vector<float> weights = RandomRows(std::vector<float>(kRows, 2.0F));
+  EXPECT_LT(ErrorOfRows(weights, ProductPrecision::kFloat32), kSplitError);
+  bool has_low = false;
+  EXPECT_LT(ErrorOfWeights(weights, Product::Values::kAny, &has_low), kSplitError);
 }
 
 TEST_F(SymmetricProductTest, BelowFloat32OneProductIsTaken_cuda) {

@@ -28,6 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, JointLimitsTest, ::testing::ValuesIn(testing::
                          [](const auto& test) { return NameOf(test.param); });
 // Dead inputs, fewer tokens than inputs, nothing at all.
 TEST_P(JointLimitsTest, DegenerateGrams) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   for (const bool dead_only : {true, false}) {
     for (const double damping : {0.0, 0.001}) {
       SCOPED_TRACE(::testing::Message() << dead_only << " " << damping);
@@ -54,6 +55,7 @@ TEST_P(JointLimitsTest, DegenerateGrams) {
 }
 
 TEST_P(JointLimitsTest, ZeroGramAndZeroWeights) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   for (const bool zero_gram : {true, false}) {
     RandomLayer layer = MakeRandomLayer({.rows = 3, .cols = 16, .seed = 6});
     if (zero_gram) {
@@ -71,6 +73,7 @@ TEST_P(JointLimitsTest, ZeroGramAndZeroWeights) {
   }
 }
 TEST_P(JointLimitsTest, SameBitsForAnyNumberOfThreads) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 40, .cols = 64, .seed = 8});
   for (const Pattern& pattern : {Pattern::PerRow(0.6), Pattern::Unstructured(0.6)}) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
@@ -93,6 +96,7 @@ TEST_P(JointLimitsTest, SameBitsForAnyNumberOfThreads) {
 // The more exchanges there is time for, the less is lost; and at every end mask and weights
 // fit each other.
 TEST_P(JointLimitsTest, OutOfTimeReturnsTheBestSoFar) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 48, .seed = 9});
   for (const Pattern& pattern :
        {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
@@ -101,7 +105,9 @@ TEST_P(JointLimitsTest, OutOfTimeReturnsTheBestSoFar) {
         MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, 0));
     double last = std::numeric_limits<double>::infinity();
     int ended_early = 0;
-    for (int allowed = 0; allowed < 60; allowed += 3) {
+    // A device looks once for all rows of a batch.
+    const int step = testing::IsCuda(GetParam()) ? 1 : 3;
+    for (int allowed = 0; allowed < 20 * step; allowed += step) {
       int looks = 0;
       SPARSEFW_ASSERT_OK_AND_ASSIGN(
           const Searched searched,
@@ -122,17 +128,19 @@ TEST_P(JointLimitsTest, OutOfTimeReturnsTheBestSoFar) {
 }
 
 TEST_P(JointLimitsTest, AStopReturnsTheStartOrBetter) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 30, .cols = 64, .seed = 10});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const StartingPoint start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
   StopSignal stop;
   int looks = 0;
+  const int last = testing::IsCuda(GetParam()) ? 3 : 20;
   const auto searched = Search(GetParam(), start,
                                {.options = {},
                                 .out_of_time =
                                     [&] {
-                                      if (++looks == 20) stop.Request();
+                                      if (++looks == last) stop.Request();
                                       return false;
                                     },
                                 .threads = 1,
@@ -149,6 +157,7 @@ TEST_P(JointLimitsTest, AStopReturnsTheStartOrBetter) {
 
 // Before anything was searched there is no loss that a caller could take for a better one.
 TEST_P(JointLimitsTest, AStopBeforeTheFirstRowHasNoLoss) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 30, .cols = 64, .seed = 10});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const StartingPoint start,

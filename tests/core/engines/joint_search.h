@@ -18,7 +18,8 @@
 namespace sparsefw::testing {
 
 inline constexpr EngineKind kJointEngines[] = {EngineKind::kReference, EngineKind::kCpuFloat64,
-                                               EngineKind::kCpuFloat32};
+                                               EngineKind::kCpuFloat32, EngineKind::kCudaFloat64,
+                                               EngineKind::kCudaFloat32};
 
 // (W - weights) G (W - weights)^T by three nested loops.
 inline double LossOf(const StartingPoint& start, const Matrix<double>& weights) {
@@ -49,6 +50,7 @@ struct SearchArgs {
   std::function<bool()> out_of_time = {};
   int threads = 2;
   const StopSignal* stop = nullptr;
+  const Matrix<float>* weights = nullptr;  // of the start; null: as the engine reconstructs them
 };
 
 inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& start,
@@ -56,7 +58,11 @@ inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& sta
   Searched searched;
   SPARSEFW_ASSIGN_OR_RETURN(
       const auto engine, LoadedEngine(kind, start, {.threads = args.threads, .stop = args.stop}));
-  SPARSEFW_ASSIGN_OR_RETURN(searched.start_weights, engine->Reconstruct(start.warm, {}));
+  if (args.weights != nullptr) {
+    searched.start_weights = ToFloat32(args.weights->view());
+  } else {
+    SPARSEFW_ASSIGN_OR_RETURN(searched.start_weights, engine->Reconstruct(start.warm, {}));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(searched.start_loss, engine->LossOfWeights(searched.start_weights));
   SPARSEFW_ASSIGN_OR_RETURN(searched.result,
                             engine->SearchJointly(start.warm, {.options = args.options,

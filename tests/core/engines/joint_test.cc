@@ -69,6 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, JointTest, ::testing::ValuesIn(testing::kJoint
 // G = |.9 1 0|, w = (1 1 1.2), one kept. Wanda keeps the last and loses 1 + 1 + 1.8. Keeping
 //     |0  0 1|  the first with the weight 1 + .9 loses 1 - .81 + 1.44.
 TEST_P(JointTest, HandWorked) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   Matrix<float> weights(1, 3);
   weights(0, 0) = weights(0, 1) = 1;
   weights(0, 2) = 1.2F;
@@ -91,6 +92,7 @@ TEST_P(JointTest, HandWorked) {
 
 // All supports of one row, and all single exchanges of the result.
 TEST_P(JointTest, NotBelowTheBestOfAllSupportsAndNoExchangeImprovesIt) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     const RandomLayer layer = MakeRandomLayer(
@@ -131,6 +133,7 @@ TEST_P(JointTest, NotBelowTheBestOfAllSupportsAndNoExchangeImprovesIt) {
 // The same where one budget serves all rows, each of which keeps its count, and where groups are
 // small.
 TEST_P(JointTest, NoExchangeWithinARowImprovesIt) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   for (const Pattern& pattern : {Pattern::Unstructured(0.55), Pattern::KeepOfGroup(2, 4)}) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       SCOPED_TRACE(::testing::Message() << ToString(pattern) << " " << seed);
@@ -170,6 +173,7 @@ struct Shape {
 };
 
 TEST_P(JointTest, EveryPatternAlphaAndDType) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 20, .cols = 48, .seed = 3});
   for (const Pattern& pattern :
        {Pattern::PerRow(0.6), Pattern::Unstructured(0.6), Pattern::KeepOfGroup(2, 4)}) {
@@ -211,6 +215,7 @@ TEST_P(JointTest, EveryPatternAlphaAndDType) {
 }
 
 TEST_P(JointTest, WeightsSolveTheDampedProblem) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 16, .cols = 40, .seed = 4});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const StartingPoint start,
@@ -244,6 +249,7 @@ TEST_P(JointTest, WeightsSolveTheDampedProblem) {
 }
 
 TEST_P(JointTest, DampingIsOfTheSearch) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   const RandomLayer layer = MakeRandomLayer({.rows = 16, .cols = 40, .seed = 4});
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const StartingPoint start,
@@ -261,6 +267,7 @@ TEST_P(JointTest, DampingIsOfTheSearch) {
 }
 // A column that is excluded enters where it gains more than the cheapest kept one costs.
 TEST_P(JointTest, ExcludedColumnsEnterWhereTheyPay) {
+  SPARSEFW_NEED_DEVICE(GetParam());
   RandomLayer layer = MakeRandomLayer({.rows = 1, .cols = 24, .correlation = 0, .seed = 7});
   // Next to nothing by its saliency, yet the best column there is once others are gone.
   layer.weights(0, 5) = 1e-4F;

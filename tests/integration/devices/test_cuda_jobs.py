@@ -143,17 +143,23 @@ def test_without_cusolver_they_run_on_the_cpu_and_say_so(start_server, layer):
     assert cli.run(*mixed, "--device", "cpu").expect(0).json()["device"] == "cpu"
 
 
-@pytest.mark.parametrize("method", ["wanda", "alps"])
-def test_the_joint_search_runs_on_the_cpu_and_says_so(server, layer, method):
+@pytest.mark.parametrize("pattern", ["per-row", "2:4"])
+def test_the_joint_search_runs_on_the_device_as_on_the_cpu(server, layer, pattern):
     cli = Cli(server.address)
-    flags = ("--method", method, "--joint")
-    here = cli.run(*layer.submit(*flags, "--json")).expect(0).json()
-    assert here["device"] == "cpu"
-    for device in ("cuda", "cuda:0"):
-        cli.run(*layer.submit(*flags, "--device", device)).refused(
-            2, "device must be cpu for refine.joint", f"got {device}")
-    mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json")
-    cli.run(*mixed).refused(2, "mix refine.joint", "cuda:0")
+
+    def search(*flags):
+        joint = layer.submit("--method", "wanda", "--joint", "--json", *flags, pattern=pattern)
+        return cli.run(*joint).expect(0).json()
+
+    here, there = search(), search("--device", "cpu")
+    assert (here["device"], there["device"]) == ("cuda:0", "cpu")
+    assert here["joint"]["converged"] and here["joint"]["exchanges"] > 0
+    assert here["losses"]["reconstructed"] == pytest.approx(there["losses"]["reconstructed"], rel=1e-3)
+    mixed = layer.submit("--iterations", "20", "--sweep", "joint=on,off", "--json", pattern=pattern)
+    assert cli.run(*mixed).expect(0).json()["device"] == "cuda:0"
+    for preset in ("fast", "balanced", "best"):
+        one = cli.run(*layer.submit("--preset", preset, "--device", "cuda", "--json", pattern=pattern))
+        assert one.expect(0).json()["device"] == "cuda:0"
 
 
 def test_jobs_beside_each_other_give_what_they_give_alone(server, layer):

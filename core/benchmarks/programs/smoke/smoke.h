@@ -109,6 +109,8 @@ void SmokeLayerKernels(Smoke& smoke, int64_t rows, int64_t cols);
 void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols);
 // SparseGPT and ALPS beside the CPU; with timing also the time of their kernels.
 void SmokePrune(Smoke& smoke, int64_t rows, int64_t cols);
+// The joint search by the engine, beside the CPU engine; with timing, its launches.
+void SmokeJoint(Smoke& smoke, int64_t rows, int64_t cols);
 // Swaps, reconstruction and solves by the engine, beside the reference engine.
 void SmokeEngine(Smoke& smoke, const std::string& pattern, int64_t rows, int64_t cols);
 

@@ -45,6 +45,9 @@ std::vector<Part> AllParts() {
                      }});
   }
   parts.push_back({"prune", SmokePrune});
+  parts.push_back({"joint", [](Smoke& smoke, int64_t rows, int64_t cols) {
+                     SmokeJoint(smoke, smoke.timing() ? rows : rows / 8, cols);
+                   }});
   return parts;
 }
 

@@ -7,17 +7,10 @@
 #include <utility>
 
 #include "core/src/cpu/joint/joint_kernels.h"
+#include "core/src/joint/joint_rules.h"
 
 namespace sparsefw::cpu {
 namespace {
-
-// Only exchanges that gain this share of a pass's best one are taken: the others find better
-// partners on the tableau after them.
-constexpr double kWorthTaking = 0.1;
-// Passes of one row; each takes one exchange at least.
-constexpr int64_t kMostPasses = 4096;
-// Times that excluded columns are looked at.
-constexpr int kMostAdmissions = 4;
 
 size_t Index(int64_t index) { return static_cast<size_t>(index); }
 
@@ -35,48 +28,10 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       weights_(Index(cols)),
       residual_(Index(gram.cols())) {}
 
-// Into fixed, kept and outside columns, and excluded ones: a share of all columns, of those
-// outside the ones that would gain least, of equal ones the lower columns; and those of
-// groups that nothing can leave.
-template <typename Real>
-void RowSearch<Real>::Divide(const JointRow& row) {
-  order_.resize(Index(cols_));
-  for (int64_t j = 0; j < cols_; ++j) order_[Index(j)] = static_cast<int32_t>(j);
-  const auto low = static_cast<int64_t>(row.excluded * static_cast<double>(cols_));
-  std::nth_element(order_.begin(), order_.begin() + low, order_.end(), [&](int32_t a, int32_t b) {
-    return std::tuple(row.kept[a], row.bounds[a], a) < std::tuple(row.kept[b], row.bounds[b], b);
-  });
-  std::fill(position_of_.begin(), position_of_.end(), 0);
-  for (int64_t i = 0; i < low; ++i) position_of_[Index(order_[Index(i)])] = -1;
-
-  fixed_.clear();
-  kept_.clear();
-  outside_.clear();
-  excluded_columns_.clear();
-  for (int64_t first = 0; first < cols_; first += groups_.group_cols) {
-    bool movable = false;
-    for (int64_t j = first; j < first + groups_.group_cols; ++j) {
-      movable |= row.kept[j] != 0 && row.fixed[j] == 0;
-    }
-    for (int64_t j = first; j < first + groups_.group_cols; ++j) {
-      const auto column = static_cast<int32_t>(j);
-      if (row.fixed[j] != 0) {
-        fixed_.push_back(column);
-      } else if (row.kept[j] != 0) {
-        kept_.push_back(column);
-      } else if ((movable || groups_.whole_matrix) && position_of_[Index(j)] == 0) {
-        outside_.push_back(column);
-      } else if (movable || groups_.whole_matrix) {
-        excluded_columns_.push_back(column);
-      }
-    }
-  }
-}
-
 template <typename Real>
 JointRowResult RowSearch<Real>::Run(const JointRow& row) {
-  Divide(row);
-  tableau_.Build(row.products, row.energy, fixed_, kept_, outside_);
+  DivideColumns({row.excluded, row.bounds, row.kept, row.fixed}, cols_, groups_, window_);
+  tableau_.Build(row.products, row.energy, window_.fixed, window_.kept, window_.outside);
   column_.resize(Index(tableau_.stride() + kKernelSlack));
   std::fill(position_of_.begin(), position_of_.end(), -1);
   for (int64_t i = 0; i < tableau_.size(); ++i) {
@@ -180,7 +135,7 @@ bool RowSearch<Real>::Pass(const JointRow& row, int64_t& exchanges) {
 // group) costs. Returns how many.
 template <typename Real>
 int64_t RowSearch<Real>::Admit(const JointRow& row) {
-  if (excluded_columns_.empty()) return 0;
+  if (window_.excluded.empty()) return 0;
   tableau_.Weights(weights_.data());
   for (int64_t j = 0; j < cols_; ++j) residual_[Index(j)] = static_cast<Real>(row.products[j]);
   rows_.clear();
@@ -204,7 +159,7 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
     least = std::min(least, tableau_.Change(q));
   }
   std::vector<std::pair<double, int32_t>> paying;  // gain, column
-  for (const int32_t p : excluded_columns_) {
+  for (const int32_t p : window_.excluded) {
     const auto r = static_cast<double>(residual_[Index(p)]);
     const auto diagonal = static_cast<double>(gram_(p, p));
     if (!(diagonal > 0)) continue;
@@ -222,7 +177,7 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
   for (int64_t n = 0; n < count; ++n) {
     const int32_t column = tableau_.column(before + n);
     position_of_[Index(column)] = static_cast<int32_t>(before + n);
-    excluded_columns_.erase(std::find(excluded_columns_.begin(), excluded_columns_.end(), column));
+    window_.excluded.erase(std::find(window_.excluded.begin(), window_.excluded.end(), column));
   }
   return count;
 }

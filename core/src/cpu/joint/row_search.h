@@ -7,6 +7,7 @@
 
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/swaps/swap_state.h"
+#include "core/src/joint/row_window.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/pattern.h"
 
@@ -53,7 +54,6 @@ class RowSearch {
     int32_t position;
   };
 
-  void Divide(const JointRow& row);
   bool Pass(const JointRow& row, int64_t& exchanges);
   bool TryExchange(int64_t position, double tolerance);
   double BestOf(const Real* column, int64_t position, int64_t& partner, bool find) const;
@@ -64,11 +64,7 @@ class RowSearch {
   const Groups groups_;
   SwapBudget& budget_;
   Tableau<Real> tableau_;
-  std::vector<int32_t> fixed_;
-  std::vector<int32_t> kept_;
-  std::vector<int32_t> outside_;
-  std::vector<int32_t> excluded_columns_;
-  std::vector<int32_t> order_;  // scratch
+  RowWindow window_;
   // Positions of a group's columns, for n:m; -1 where a column is not in the tableau.
   std::vector<int32_t> position_of_;
   std::vector<Candidate> candidates_;

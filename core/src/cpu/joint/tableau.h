@@ -23,14 +23,11 @@
 #include <vector>
 
 #include "core/src/cpu/joint/joint_kernels.h"
+#include "core/src/joint/joint_rules.h"
 #include "core/src/linalg/serial_blas.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
-
-// The smallest pivot that is told from rounding, as a part of its diagonal.
-template <typename Real>
-inline constexpr Real kPivotFloor = sizeof(Real) == sizeof(float) ? Real(1e-5) : Real(1e-11);
 
 // Rows a multiple of 4 KiB apart would share a few sets of the cache.
 template <typename Real>

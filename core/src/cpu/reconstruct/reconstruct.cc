@@ -6,6 +6,7 @@
 
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
+#include "core/src/reconstruct/damping_term.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/status_macros.h"
@@ -146,10 +147,10 @@ absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Sc
 
 template <typename Real>
 void AddDamping(ScaledLayer<Real>& layer, double damping) {
-  double sum = 0;
-  for (int64_t j = 0; j < layer.cols; ++j) sum += static_cast<double>(layer.gram(j, j));
-  const double added = damping * sum / static_cast<double>(layer.cols);
-  for (int64_t j = 0; j < layer.cols; ++j) layer.gram(j, j) += static_cast<Real>(added);
+  std::vector<Real> diagonal;
+  for (int64_t j = 0; j < layer.cols; ++j) diagonal.push_back(layer.gram(j, j));
+  const Real added = DampingTerm(diagonal, damping);
+  for (int64_t j = 0; j < layer.cols; ++j) layer.gram(j, j) += added;
 }
 
 template <typename Real>

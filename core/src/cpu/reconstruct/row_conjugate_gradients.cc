@@ -10,8 +10,6 @@ namespace sparsefw::cpu {
 namespace {
 
 constexpr int64_t kRowsOfTask = 4;
-// What rounding leaves of r z in a row that was solved before, as a part of its loss.
-constexpr double kSolved = 1e-7;
 
 }  // namespace
 
@@ -76,7 +74,7 @@ absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
     for (Row& row : active_) row.loss *= 1 - kReconstructFloor;
     return absl::OkStatus();
   }
-  for (Row& row : active_) row.done = row.rho <= kSolved * row.loss;
+  for (Row& row : active_) row.done = row.rho <= kReconstructSolved * row.loss;
   LeaveOutDone();
   nothing_to_do_ = active_.empty();
   return absl::OkStatus();

@@ -191,7 +191,7 @@ __device__ double SelectRow(const SharedRow<Real>& row, const GroupArgs& args) {
 // sums: the changes of b, [count, rows], then a, likewise, then how many toggle in
 // all iterations, [rows].
 template <typename Real>
-__global__ void __launch_bounds__(kBlockThreads, 2)  // a third would spill registers
+__global__ void __launch_bounds__(kBlockThreads, 3)  // a fourth would spill registers
     RowBatchKernel(IterateView<Real> it, GroupArgs args, int count, double* sums) {
   if (it.state->stopped != 0) return;
   const auto row = SharedRow<Real>::At(DynamicShared<char>(), blockIdx.x, it.stride);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)  // a third would spill regi
   StepState& state = *reinterpret_cast<StepState*>(state_memory);
   if (threadIdx.x == 0) state = *it.state;
   CopyRow(it, row, Copy::kIn);
-  int64_t toggled = 0;
+  int toggled = 0;
   for (int step = 0; step < count; ++step) {
     const int total = ListRow(it, row, 0);
     toggled += total;

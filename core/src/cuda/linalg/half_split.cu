@@ -26,12 +26,12 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    MisfitsKernel(const float* values, int64_t count, int* misfits) {
+    MisfitsKernel(const float* values, int64_t count, float factor, int* misfits) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kBlockThreads;
   int mine = 0;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x; i < count;
        i += step) {
-    const float scaled = values[i] * kHalfFactor;
+    const float scaled = values[i] * factor;
     if (fabsf(scaled - FloatOfHalf(HalfOfFloat(scaled))) > kHalfRounding) ++mine;
   }
   mine = BlockSum(mine);
@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // One block a row.
 __global__ void __launch_bounds__(kBlockThreads)
-    SplitRowsKernel(const float* values, int64_t stride, LeftOperand<float> out, float* scale) {
+    SplitRowsKernel(const float* values, int64_t stride, float gram_factor, LeftOperand<float> out,
+                    float* scale) {
   const int64_t row = blockIdx.x;
   const float* from = values + row * stride;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kOperandEntries;
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     LoadEight(from + col, eight);
     out.Put(row * stride + col, eight);
   }
-  if (threadIdx.x == 0) scale[row] = ldexpf(1.0F, -exponent) / kHalfFactor;
+  if (threadIdx.x == 0) scale[row] = ldexpf(1.0F, -exponent) / gram_factor;
 }
 
 }  // namespace
@@ -76,17 +77,18 @@ CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<floa
                 values, count, out);
 }
 
-CudaError LaunchCountMisfits(const float* values, int64_t count, int* misfits,
+CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
                              cudaStream_t stream) {
   constexpr int64_t kMostBlocks = 1024;
   const int64_t blocks = (count + kBlockThreads - 1) / kBlockThreads;
   return Launch(MisfitsKernel, {.blocks_x = blocks < kMostBlocks ? blocks : kMostBlocks}, stream,
-                values, count, misfits);
+                values, count, factor, misfits);
 }
 
-CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride,
+CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,
                           const LeftOperand<float>& out, float* scale, cudaStream_t stream) {
-  return Launch(SplitRowsKernel, {.blocks_x = rows}, stream, values, stride, out, scale);
+  return Launch(SplitRowsKernel, {.blocks_x = rows}, stream, values, stride, gram_factor, out,
+                scale);
 }
 
 }  // namespace sparsefw::cuda

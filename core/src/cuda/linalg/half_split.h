@@ -15,9 +15,7 @@
 
 namespace sparsefw::cuda {
 
-// f of W and of G, whose largest values scale.h brings to 2^32 up to 2^33.
-inline constexpr float kHalfFactor = 0x1.0p-18F;
-// Of the largest value of a row that has an f of its own.
+// Of the largest values, once they are multiplied by f.
 inline constexpr int kHalfExponent = 14;
 // Half the smallest float16: rounding of the smallest values is at most that far off.
 inline constexpr float kHalfRounding = 0x1.0p-25F;
@@ -47,7 +45,7 @@ template <>
 struct LeftOperand<float> {
   uint16_t* high = nullptr;
   uint16_t* low = nullptr;  // null: the product does without
-  float factor = kHalfFactor;
+  float factor = 1;
 
   SPARSEFW_HOST_DEVICE void Put(int64_t i, const float (&values)[kOperandEntries]) const {
     EightHalves highs = {};

@@ -11,17 +11,18 @@
 
 namespace sparsefw::cuda {
 
-// values [count], a multiple of 8, times kHalfFactor.
+// values [count], a multiple of 8, times out.factor.
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream);
 
-// *misfits is added to: values [count] that are no float16 once they are multiplied by kHalfFactor.
-CudaError LaunchCountMisfits(const float* values, int64_t count, int* misfits, cudaStream_t stream);
+// *misfits is added to: values [count] that are no float16 once they are multiplied by `factor`.
+CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
+                             cudaStream_t stream);
 
 // Rows of `values` [rows, stride], each times a power of two that brings its largest value to
-// 2^kHalfExponent; row r of the product with a G that was split by LaunchSplit is then to be
+// 2^kHalfExponent; row r of the product with a G that was multiplied by gram_factor is then to be
 // multiplied by scale[r].
-CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride,
+CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,
                           const LeftOperand<float>& out, float* scale, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda

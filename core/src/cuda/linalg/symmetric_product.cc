@@ -1,5 +1,6 @@
 #include "core/src/cuda/linalg/symmetric_product.h"
 
+#include <cmath>
 #include <type_traits>
 
 #include "core/src/cuda/linalg/half_split_kernels.h"
@@ -13,10 +14,11 @@ template <typename Real>
 constexpr bool kSplits = std::is_same_v<Real, float>;
 
 // How many of `values` are no float16. Waits for the stream.
-absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, cudaStream_t stream) {
+absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, float factor,
+                                 cudaStream_t stream) {
   SPARSEFW_ASSIGN_OR_RETURN(auto misfits, DeviceBuffer<int>::Zeroed(1, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchCountMisfits(values.data(), values.size(), misfits.data(), stream));
+      LaunchCountMisfits(values.data(), values.size(), factor, misfits.data(), stream));
   int count = 0;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&count, misfits.data(), sizeof(count), cudaMemcpyDeviceToHost, stream));
@@ -34,6 +36,7 @@ absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
   SymmetricProduct result(layer, precision, product, stream);
   if constexpr (kSplits<Real>) {
     const int64_t gram = layer.gram.size();
+    result.factor_ = std::ldexp(1.0F, kHalfExponent - layer.largest_exponent);
     SPARSEFW_ASSIGN_OR_RETURN(result.gram_high_, DeviceBuffer<uint16_t>::Create(gram, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.gram_low_, DeviceBuffer<uint16_t>::Create(gram, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.high_, DeviceBuffer<uint16_t>::Create(size, stream));
@@ -41,7 +44,8 @@ absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
     SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplit(
         layer.gram.data(), gram, {result.gram_high_.data(), result.gram_low_.data()}, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(const int misfits, CountMisfits(layer.weights, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(const int misfits,
+                              CountMisfits(layer.weights, result.factor_, stream));
     result.weights_fit_ = misfits == 0;
   } else {
     SPARSEFW_ASSIGN_OR_RETURN(result.values_, DeviceBuffer<Real>::Create(size, stream));
@@ -60,7 +64,7 @@ int64_t SymmetricProduct<Real>::Bytes(int64_t rows, int64_t cols) {
 template <typename Real>
 LeftOperand<Real> SymmetricProduct<Real>::operand(Values values) {
   if constexpr (kSplits<Real>) {
-    return {high_.data(), LeavesOutLow(values) ? nullptr : low_.data()};
+    return {high_.data(), LeavesOutLow(values) ? nullptr : low_.data(), factor_};
   } else {
     return {values_.data()};
   }
@@ -101,8 +105,8 @@ absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, doub
 template <typename Real>
 absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real* out) const {
   if constexpr (kSplits<Real>) {
-    constexpr double kAlpha = 1.0 / (double{kHalfFactor} * double{kHalfFactor});
-    return MultiplyHalves(rows, !LeavesOutLow(values), kAlpha, out);
+    const double factor = static_cast<double>(factor_);
+    return MultiplyHalves(rows, !LeavesOutLow(values), 1 / (factor * factor), out);
   } else {
     return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, values_.data(),
                                         layer_.gram.data(), out);
@@ -113,7 +117,7 @@ template <typename Real>
 absl::Status SymmetricProduct<Real>::MultiplyRows(int64_t rows, const Real* a, Real* out) {
   if constexpr (kSplits<Real>) {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplitRows(
-        a, rows, layer_.stride, {high_.data(), low_.data()}, scale_.data(), stream_));
+        a, rows, layer_.stride, factor_, {high_.data(), low_.data()}, scale_.data(), stream_));
     return MultiplyHalves(rows, precision_ == ProductPrecision::kFloat32, 1, out);
   } else {
     return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, a, layer_.gram.data(),

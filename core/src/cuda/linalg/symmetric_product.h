@@ -60,6 +60,7 @@ class SymmetricProduct {
 
   const DeviceLayer<Real>& layer_;
   ProductPrecision precision_;
+  float factor_ = 1;  // of W and of G: half_split.h
   const DenseProduct& product_;
   cudaStream_t stream_;
   bool weights_fit_ = false;  // each is one float16, as near as the smallest float16 allows

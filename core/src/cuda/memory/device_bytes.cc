@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/src/cuda/iteration/frank_wolfe.h"
+#include "core/src/cuda/joint/joint_search.h"
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/memory/device_gram.h"
 #include "core/src/cuda/memory/device_layer.h"
@@ -19,7 +20,7 @@ template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   const int64_t loss = MaskLossBytes(rows, cols);
   int64_t most = std::max(kMaxAbsBytes, loss);
-  if (!request.iterates && !request.swaps && !request.reconstruct) return most;
+  if (!request.iterates && !request.swaps && !request.reconstruct && !request.joint) return most;
   const int64_t layer = LayerBytes<Real>(rows, cols);
   most = std::max(most, layer + loss);
   if (request.iterates) {
@@ -30,6 +31,10 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   if (request.reconstruct) {
     const int64_t weights_loss = LossOfWeightsBytes(rows, cols);
     most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
+  }
+  if (request.joint) {
+    const int64_t weights_loss = LossOfWeightsBytes(rows, cols);
+    most = std::max(most, layer + std::max(JointSearchBytes<Real>(rows, cols), weights_loss));
   }
   return most;
 }

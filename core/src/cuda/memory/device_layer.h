@@ -24,8 +24,9 @@ struct DeviceLayer {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  DeviceBuffer<Real> weights;  // [rows, stride], times 2^weights_exponent
-  DeviceBuffer<Real> gram;     // [cols, stride], (G + G^T)/2 times 2^gram_exponent
+  int largest_exponent = Scale::kTargetExponent;  // of the largest entries of W and of G
+  DeviceBuffer<Real> weights;                     // [rows, stride], times 2^weights_exponent
+  DeviceBuffer<Real> gram;  // [cols, stride], (G + G^T)/2 times 2^gram_exponent
 
   int64_t words() const { return stride / 32; }
   int64_t size() const { return rows * stride; }

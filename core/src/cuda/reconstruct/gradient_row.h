@@ -16,11 +16,13 @@ struct GradientRow {
   int64_t done;
 };
 
-SPARSEFW_HOST_DEVICE inline GradientRow BeginRow(double rho, double loss) {
+// solved_before: begun at weights that were solved on the mask, whose loss has no floor.
+SPARSEFW_HOST_DEVICE inline GradientRow BeginRow(double rho, double loss,
+                                                 bool solved_before = false) {
   GradientRow row = {};
   row.rho = rho;
-  row.loss = (1 - kReconstructFloor) * loss;
-  row.done = rho > 0 ? 0 : 1;
+  row.loss = solved_before ? loss : (1 - kReconstructFloor) * loss;
+  row.done = rho > (solved_before ? kReconstructSolved * loss : 0) ? 0 : 1;
   return row;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/row_conjugate_gradients.h"
 #include "core/src/cuda/runtime/cuda_status.h"
@@ -19,11 +20,13 @@ constexpr int64_t kPanelRows = 2048;
 template <typename Real>
 class Reconstruction {
  public:
+  // guess: null where rows begin at their masked weights.
   Reconstruction(const DeviceLayer<Real>& layer, const Scale& scale, DType dtype,
-                 const ExecutionContext& context)
+                 const Matrix<float>* guess, const ExecutionContext& context)
       : layer_(layer),
         scale_(scale),
         dtype_(dtype),
+        guess_(guess),
         context_(context),
         panel_rows_(std::min(kPanelRows, layer.rows)),
         weights_(layer.rows, layer.cols) {}
@@ -33,6 +36,7 @@ class Reconstruction {
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     for (int64_t first = 0; first < layer_.rows; first += panel_rows_) {
       const ReconstructedRows<Real> panel = Panel(first);
+      if (guess_ != nullptr) SPARSEFW_RETURN_IF_ERROR(UploadGuess(first, panel.rows));
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeMasked(panel, context_.stream()));
       if (!out_of_time || !out_of_time()) {
         SPARSEFW_RETURN_IF_ERROR(SolvePanel(panel, out_of_time));
@@ -54,7 +58,16 @@ class Reconstruction {
     SPARSEFW_ASSIGN_OR_RETURN(auto gradients,
                               RowConjugateGradients<Real>::Create(layer_, panel_rows_, context_));
     gradients_.emplace(std::move(gradients));
+    if (guess_ == nullptr) return absl::OkStatus();
+    gradients_->BeginSolved();
+    SPARSEFW_ASSIGN_OR_RETURN(guess_rows_, DeviceBuffer<float>::Create(size, context_.stream()));
     return absl::OkStatus();
+  }
+
+  absl::Status UploadGuess(int64_t first, int64_t rows) {
+    return StagedUpload(guess_->view().Rows(first, rows), guess_rows_.data(),
+                        static_cast<size_t>(layer_.stride) * sizeof(float), context_.stream(),
+                        context_.stop());
   }
 
   ReconstructedRows<Real> Panel(int64_t first) {
@@ -65,7 +78,8 @@ class Reconstruction {
             .kept = kept_.data() + first * layer_.words(),
             .result = result_.data(),
             .factor = scale_.weights_factor(),
-            .dtype = dtype_};
+            .dtype = dtype_,
+            .guess = guess_rows_.data()};
   }
 
   absl::Status SolvePanel(const ReconstructedRows<Real>& panel,
@@ -101,11 +115,13 @@ class Reconstruction {
   const DeviceLayer<Real>& layer_;
   const Scale scale_;
   const DType dtype_;
+  const Matrix<float>* const guess_;
   const ExecutionContext& context_;
   const int64_t panel_rows_;
   Matrix<float> weights_;  // the result
   DeviceBuffer<BitWord> kept_;
-  DeviceBuffer<float> result_;  // of a panel
+  DeviceBuffer<float> result_;      // of a panel
+  DeviceBuffer<float> guess_rows_;  // of a panel
   DeviceBuffer<double> product_;
   DeviceBuffer<double> masked_losses_;
   DeviceBuffer<double> losses_;
@@ -120,8 +136,18 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
                                                  const ExecutionContext& context) {
-  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), context)
+  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), nullptr, context)
       .Run(mask, request.out_of_time);
+}
+
+template <typename Real>
+absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
+                                          const DeviceLayer<Real>& layer, const Scale& scale,
+                                          const Mask& mask, const Matrix<float>& guess,
+                                          const std::function<bool()>& out_of_time,
+                                          const ExecutionContext& context) {
+  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), &guess, context)
+      .Run(mask, out_of_time);
 }
 
 template <typename Real>
@@ -133,6 +159,21 @@ int64_t ReconstructBytes(int64_t rows, int64_t cols) {
          RowConjugateGradients<Real>::Bytes(panel, cols) + Float64ProductBytes<Real>(panel, cols);
 }
 
+template <typename Real>
+int64_t SolveOnMaskBytes(int64_t rows, int64_t cols) {
+  return ReconstructBytes<Real>(rows, cols) + 4 * std::min(kPanelRows, rows) * StrideOf(cols);
+}
+
+template int64_t SolveOnMaskBytes<float>(int64_t, int64_t);
+template int64_t SolveOnMaskBytes<double>(int64_t, int64_t);
+template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<float>&,
+                                                   const Scale&, const Mask&, const Matrix<float>&,
+                                                   const std::function<bool()>&,
+                                                   const ExecutionContext&);
+template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<double>&,
+                                                   const Scale&, const Mask&, const Matrix<float>&,
+                                                   const std::function<bool()>&,
+                                                   const ExecutionContext&);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);
 template int64_t ReconstructBytes<double>(int64_t, int64_t);
 template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,

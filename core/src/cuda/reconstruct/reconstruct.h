@@ -37,6 +37,19 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const ReconstructRequest& request,
                                                  const ExecutionContext& context);
 
+// The same from `guess` on: zero outside the mask, values of the dtype of the weights. A row that
+// does not become better keeps it. The layer's gram may be damped.
+template <typename Real>
+absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
+                                          const DeviceLayer<Real>& layer, const Scale& scale,
+                                          const Mask& mask, const Matrix<float>& guess,
+                                          const std::function<bool()>& out_of_time,
+                                          const ExecutionContext& context);
+
+// Device bytes of SolveOnMask beside the layer.
+template <typename Real>
+int64_t SolveOnMaskBytes(int64_t rows, int64_t cols);
+
 // Device bytes of ReconstructWeights beside the layer.
 template <typename Real>
 int64_t ReconstructBytes(int64_t rows, int64_t cols);

@@ -17,8 +17,10 @@ __device__ double Masked(const ReconstructedRows<Real>& panel, int64_t row, int6
 template <typename Real>
 __device__ void TakeMasked(const ReconstructedRows<Real>& panel, int64_t row) {
   for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
-    panel.result[row * panel.stride + col] =
-        static_cast<float>(Masked(panel, row, col) / panel.factor);
+    const int64_t index = row * panel.stride + col;
+    panel.result[index] = panel.guess != nullptr
+                              ? panel.guess[index]
+                              : static_cast<float>(Masked(panel, row, col) / panel.factor);
   }
 }
 
@@ -49,8 +51,10 @@ __global__ void TakeSolutionKernel(ReconstructedRows<Real> panel, const Real* so
   for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
     if (!BitOf(kept, col)) continue;
     const int64_t index = row * panel.stride + col;
-    const double weight =
-        static_cast<double>(panel.weights[index]) + static_cast<double>(solution[index]);
+    const double start = panel.guess != nullptr
+                             ? static_cast<double>(panel.guess[index]) * panel.factor
+                             : static_cast<double>(panel.weights[index]);
+    const double weight = start + static_cast<double>(solution[index]);
     panel.result[index] = RoundedTo(panel.dtype, weight / panel.factor);
   }
 }

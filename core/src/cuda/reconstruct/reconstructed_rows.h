@@ -24,10 +24,11 @@ struct ReconstructedRows {
   float* result;        // [rows, stride], in the caller's units and dtype
   double factor;        // of the scaled weights: an exact power of two
   DType dtype;
+  const float* guess = nullptr;  // [rows, stride], in place of M.W where rows begin
 };
 
-// result = M.W in every row; or, with losses, in those that do not lose less by
-// kRowGuard than the masked weights do. NaN, where a weight left the range of
+// result = M.W, or the guess, in every row; or, with losses, in those that do not lose less by
+// kRowGuard than those weights do. NaN, where a weight left the range of
 // its dtype, is not less.
 template <typename Real>
 CudaError LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream);
@@ -35,7 +36,7 @@ template <typename Real>
 CudaError LaunchKeepBetter(const ReconstructedRows<Real>& panel, const double* masked_losses,
                            const double* losses, cudaStream_t stream);
 
-// result = W + d on the mask, rounded.
+// result = W + d, or the guess + d, on the mask, rounded.
 template <typename Real>
 CudaError LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
                              cudaStream_t stream);

@@ -56,7 +56,8 @@ GradientPanel<Real> RowConjugateGradients<Real>::Panel(const BitWord* kept) {
           .product = product_.data(),
           .product_scale = symmetric_->scale(),
           .rows = rows_.data(),
-          .active = active_.data()};
+          .active = active_.data(),
+          .solved_before = solved_before_};
 }
 
 template <typename Real>

@@ -38,6 +38,9 @@ class RowConjugateGradients {
            int64_t{sizeof(int)} + SymmetricProduct<Real>::Bytes(rows, cols);
   }
 
+  // Rows begin at weights that were solved on the mask before: the least that is left is rounding.
+  void BeginSolved() { solved_before_ = true; }
+
   // kept: words of the panel's mask; residual [rows, stride], columns outside
   // the mask are ignored; losses [rows]: at d = 0. All on the device.
   // Errors: Cancelled
@@ -66,6 +69,7 @@ class RowConjugateGradients {
   DeviceBuffer<int> from_;        // positions that stay
   DeviceBuffer<int> unfinished_;  // rows, counted by the kernels
   std::vector<int> positions_;    // row of every position, as active_
+  bool solved_before_ = false;
 };
 
 }  // namespace sparsefw::cuda

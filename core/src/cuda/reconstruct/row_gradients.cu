@@ -33,7 +33,7 @@ __global__ void BeginKernel(GradientPanel<Real> panel, const double* residual, c
   }
   rho = BlockSum(rho);
   if (threadIdx.x != 0) return;
-  panel.rows[row] = BeginRow(rho, losses[row]);
+  panel.rows[row] = BeginRow(rho, losses[row], panel.solved_before);
   if (panel.rows[row].done == 0) atomicAdd(unfinished, 1);
 }
 

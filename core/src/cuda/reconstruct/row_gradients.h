@@ -29,6 +29,7 @@ struct GradientPanel {
   const Real* product_scale;   // null: 1; what rows of `product` are to be multiplied by
   GradientRow* rows;
   const int* active;  // row of every position
+  bool solved_before;
 };
 
 template <typename Real>

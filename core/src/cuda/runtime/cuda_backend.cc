@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/src/cuda/joint/joint_search.h"
 #include "core/src/cuda/linalg/gram_accumulator.h"
 #include "core/src/cuda/memory/device_bytes.h"
 #include "core/src/cuda/memory/device_gram.h"
@@ -42,6 +43,7 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   bool has_device_memory() const override { return true; }
+  bool has_joint_search() const override { return true; }
 
   DeviceDescription Describe() const override {
     return {.name = name_,
@@ -89,8 +91,8 @@ class CudaBackend final : public Backend {
     // The entries of the start, before they are on the device; before those, the scores.
     const int64_t start = std::max(8 * rows * StrideOf(cols), 4 * rows * cols);
     const bool weights = request.reconstruct || request.prunes;
-    return kScorePieceBytes + masks + start + (weights ? 4 * rows * cols : 0) + kStagingBytes +
-           kSavedPieceBytes;
+    return kScorePieceBytes + masks + start + (weights ? 4 * rows * cols : 0) +
+           (request.joint ? JointHostBytes(rows, cols) : 0) + kStagingBytes + kSavedPieceBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,

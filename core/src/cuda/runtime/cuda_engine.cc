@@ -3,12 +3,14 @@
 #include <cassert>
 #include <utility>
 
+#include "core/src/cuda/joint/joint_search.h"
 #include "core/src/cuda/linalg/mask_loss.h"
 #include "core/src/cuda/memory/device_bytes.h"
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "core/src/cuda/swaps/swap_refine.h"
+#include "core/src/joint/joint_rows.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -170,6 +172,26 @@ absl::StatusOr<PrunedWeights> CudaEngine::Prune(const PruneRequest& request) {
   return request.method == WeightMethod::kAlps
              ? PruneByAlps(std::move(inputs), request, *context_)
              : PruneBySparseGpt(std::move(inputs), request, *context_);
+}
+
+template <typename Real>
+absl::StatusOr<JointResult> CudaEngine::SearchJointlyAs(const Mask& start,
+                                                        const JointRequest& request) {
+  layer_ = std::monostate();  // the search has one of its own scale
+  const Scale scale = NearOne(scale_);
+  SPARSEFW_ASSIGN_OR_RETURN(
+      DeviceLayer<Real> layer,
+      LoadLayer<Real>(weights_.view(), gram_->matrix(), scale, context_->stream()));
+  layer.largest_exponent = 0;
+  return cuda::SearchJointly(problem_, layer, scale, start, request, options_.threads, *context_);
+}
+
+absl::StatusOr<JointResult> CudaEngine::SearchJointly(const Mask& start,
+                                                      const JointRequest& request) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
+  frank_wolfe_.reset();
+  return ChosenPrecision() == Precision::kFloat64 ? SearchJointlyAs<double>(start, request)
+                                                  : SearchJointlyAs<float>(start, request);
 }
 
 absl::StatusOr<double> CudaEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -38,6 +38,8 @@ class CudaEngine final : public Engine {
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
   absl::StatusOr<PrunedWeights> Prune(const PruneRequest& request) override;
+  absl::StatusOr<JointResult> SearchJointly(const Mask& start,
+                                            const JointRequest& request) override;
   absl::StatusOr<double> LossOfWeights(const Matrix<float>& weights) override;
   absl::Status SaveIteration(StateWriter& writer) override;
   absl::Status RestoreIteration(StateReader& reader) override;
@@ -52,6 +54,8 @@ class CudaEngine final : public Engine {
   template <typename Real>
   absl::Status Start(StateReader* saved);
   absl::Status StartInPrecision(StateReader* saved);
+  template <typename Real>
+  absl::StatusOr<JointResult> SearchJointlyAs(const Mask& start, const JointRequest& request);
 
   const int device_;
   const EngineOptions options_;

@@ -1,0 +1,277 @@
+#include "core/src/cuda/joint/joint_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/src/cuda/joint/batch_search.h"
+#include "core/src/cuda/joint/joint_memory.h"
+#include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/memory/staged_upload.h"
+#include "core/src/cuda/reconstruct/reconstruct.h"
+#include "core/src/cuda/reconstruct/reconstructed_rows.h"
+#include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/joint/joint_rows.h"
+#include "core/src/joint/joint_rules.h"
+#include "core/src/joint/row_window.h"
+#include "core/src/parallel/parallel_context.h"
+#include "core/src/reconstruct/damping_term.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cuda {
+namespace {
+
+size_t Index(int64_t index) { return static_cast<size_t>(index); }
+
+template <typename Real>
+class JointSearch {
+ public:
+  JointSearch(const EngineProblem& problem, DeviceLayer<Real>& layer, const Scale& scale,
+              const Mask& start, const JointRequest& request, int threads,
+              const ExecutionContext& context)
+      : problem_(problem),
+        layer_(layer),
+        scale_(scale),
+        request_(request),
+        context_(context),
+        host_(threads),
+        rows_(problem, scale, start, request),
+        budget_(context, request.out_of_time) {}
+
+  absl::StatusOr<JointResult> Run() {
+    JointResult& result = rows_.result();
+    const absl::Status status = Prepare();
+    if (absl::IsCancelled(status)) {
+      result.loss = std::numeric_limits<double>::infinity();  // nothing was compared
+      return std::move(result);
+    }
+    SPARSEFW_RETURN_IF_ERROR(status);
+    SPARSEFW_RETURN_IF_ERROR(SearchRows());
+    products_.Reset();
+    SPARSEFW_RETURN_IF_ERROR(SolveWeights());
+    SPARSEFW_RETURN_IF_ERROR(TakeLosses());
+    rows_.Judge();
+    result.converged = converged_ && !budget_.Spent();
+    return std::move(result);
+  }
+
+ private:
+  int64_t rows() const { return layer_.rows; }
+  int64_t size() const { return layer_.size(); }
+
+  absl::Status Prepare() {
+    SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(auto weights, Uploaded(*request_.weights));
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses,
+                              Losses(weights, scale_.weights_factor()));
+    for (int64_t row = 0; row < rows(); ++row) rows_.state(row).start_loss = losses[Index(row)];
+    SPARSEFW_RETURN_IF_ERROR(FindBounds());
+    SPARSEFW_RETURN_IF_ERROR(Damp());
+    // W - 0 weights, whose loss is that of an empty mask.
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> energies, Losses(weights, 0));
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> squares, WeightedSquares());
+    for (int64_t row = 0; row < rows(); ++row) {
+      rows_.state(row).energy = energies[Index(row)];
+      rows_.SetTolerance(row, squares[Index(row)], kTableauTolerance<Real>);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DeviceBuffer<float>> Uploaded(const Matrix<float>& weights) {
+    SPARSEFW_ASSIGN_OR_RETURN(auto buffer, DeviceBuffer<float>::Create(size(), context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(StagedUpload(weights.view(), buffer.data(),
+                                          Index(layer_.stride) * sizeof(float), context_.stream(),
+                                          context_.stop()));
+    return buffer;
+  }
+
+  // Of every row, ||(W - weights) X||^2 in the scale of the layer, by the gram as it is now;
+  // products_ = (W - weights) G. `factor`: of the weights.
+  absl::StatusOr<std::vector<double>> Losses(DeviceBuffer<float>& weights, double factor) {
+    const ReconstructedRows<Real> all = {.rows = rows(),
+                                         .cols = layer_.cols,
+                                         .stride = layer_.stride,
+                                         .weights = layer_.weights.data(),
+                                         .kept = nullptr,
+                                         .result = weights.data(),
+                                         .factor = factor,
+                                         .dtype = problem_.weights.dtype()};
+    const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
+      return ToStatus(LaunchMissingColumns(all, first, count, depth, out, context_.stream()));
+    };
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, rows(), fill, products_.data(), context_));
+    SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Create(rows(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchRowLosses(all, products_.data(), losses.data(), context_.stream()));
+    return Downloaded(losses);
+  }
+
+  template <typename T>
+  absl::StatusOr<std::vector<T>> Downloaded(const DeviceBuffer<T>& buffer) {
+    std::vector<T> values(Index(buffer.size()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(values.data(), buffer.data(),
+                                                  values.size() * sizeof(T), cudaMemcpyDeviceToHost,
+                                                  context_.stream()));
+    SPARSEFW_RETURN_IF_ERROR(context_.Await());
+    return values;
+  }
+
+  // What a column outside would gain at least, from the residuals that the start's losses needed.
+  absl::Status FindBounds() {
+    SPARSEFW_ASSIGN_OR_RETURN(auto bounds, DeviceBuffer<float>::Create(size(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchGainBounds(layer_.gram.data(), products_.data(), rows(),
+                                                   layer_.cols, layer_.stride, bounds.data(),
+                                                   context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(bounds_, Downloaded(bounds));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<double>> WeightedSquares() {
+    SPARSEFW_ASSIGN_OR_RETURN(auto squares,
+                              DeviceBuffer<double>::Create(rows(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeightedSquares(layer_.gram.data(), layer_.weights.data(),
+                                                        rows(), layer_.cols, layer_.stride,
+                                                        squares.data(), context_.stream()));
+    return Downloaded(squares);
+  }
+
+  // Copies the diagonal of the layer's gram to or from the host.
+  absl::Status CopyDiagonal(const void* from, size_t from_pitch, void* to, size_t to_pitch,
+                            cudaMemcpyKind kind) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, sizeof(Real),
+                                                    Index(layer_.cols), kind, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+    return absl::OkStatus();
+  }
+  size_t DiagonalPitch() const { return (Index(layer_.stride) + 1) * sizeof(Real); }
+
+  // G becomes H, and back.
+  absl::Status Damp() {
+    diagonal_.resize(Index(layer_.cols));
+    SPARSEFW_RETURN_IF_ERROR(CopyDiagonal(layer_.gram.data(), DiagonalPitch(), diagonal_.data(),
+                                          sizeof(Real), cudaMemcpyDeviceToHost));
+    std::vector<Real> damped = diagonal_;
+    const Real added = DampingTerm(diagonal_, request_.options.damping);
+    for (Real& entry : damped) entry += added;
+    return SetDiagonal(damped);
+  }
+  absl::Status SetDiagonal(const std::vector<Real>& diagonal) {
+    return CopyDiagonal(diagonal.data(), sizeof(Real), layer_.gram.data(), DiagonalPitch(),
+                        cudaMemcpyHostToDevice);
+  }
+
+  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
+  absl::Status SearchRows() {
+    std::vector<RowWindow> windows(Index(rows()));
+    SPARSEFW_RETURN_IF_ERROR(host_.ForEach(rows(), [&](int64_t row) {
+      const std::vector<uint8_t> kept = rows_.KeptOf(row);
+      const std::vector<uint8_t> fixed = rows_.FixedOf(row);
+      DivideColumns({.excluded = rows_.ExcludedOf(kept),
+                     .bounds = bounds_.data() + row * layer_.stride,
+                     .kept = kept.data(),
+                     .fixed = fixed.data()},
+                    layer_.cols, rows_.groups(), windows[Index(row)]);
+    }));
+    std::vector<float>().swap(bounds_);
+    // Rows of a batch are alike: each takes the memory of the largest.
+    std::vector<int64_t> order(Index(rows()));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return windows[Index(a)].fixed.size() > windows[Index(b)].fixed.size();
+    });
+    BatchSearch<Real> search(layer_, products_.data(), rows_, budget_, host_, context_);
+    SPARSEFW_RETURN_IF_ERROR(search.Allocate());
+    for (int64_t first = 0; first < rows() && !budget_.Spent();) {
+      SPARSEFW_ASSIGN_OR_RETURN(
+          const int64_t searched,
+          search.Run(windows, std::span<const int64_t>(order).subspan(Index(first))));
+      first += searched;
+    }
+    converged_ = search.converged();
+    return absl::OkStatus();
+  }
+
+  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
+  // itself from here on.
+  absl::Status SolveWeights() {
+    absl::StatusOr<Matrix<float>> solved = absl::CancelledError("");
+    if (!context_.stopped()) {
+      solved = SolveOnMask<Real>(problem_, layer_, scale_, rows_.result().mask,
+                                 rows_.result().weights, request_.solving_out_of_time, context_);
+    }
+    SPARSEFW_RETURN_IF_ERROR(SetDiagonal(diagonal_));
+    if (absl::IsCancelled(solved.status())) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(solved.status());
+    rows_.result().weights = *std::move(solved);
+    return absl::OkStatus();
+  }
+
+  // What the weights found lose. Where it cannot be found any more, L* is an upper estimate:
+  // damping adds to it.
+  absl::Status TakeLosses() {
+    const auto find = [&]() -> absl::StatusOr<std::vector<double>> {
+      SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
+      SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
+      SPARSEFW_ASSIGN_OR_RETURN(auto weights, Uploaded(rows_.result().weights));
+      return Losses(weights, scale_.weights_factor());
+    };
+    const absl::StatusOr<std::vector<double>> losses = find();
+    if (absl::IsCancelled(losses.status())) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(losses.status());
+    for (int64_t row = 0; row < rows(); ++row) rows_.state(row).loss = (*losses)[Index(row)];
+    return absl::OkStatus();
+  }
+
+  const EngineProblem& problem_;
+  DeviceLayer<Real>& layer_;
+  const Scale scale_;
+  const JointRequest& request_;
+  const ExecutionContext& context_;
+  const ParallelContext host_;
+  JointRows rows_;
+  SearchBudget budget_;
+  DeviceBuffer<double> products_;  // [rows, stride]: b = wH
+  std::vector<float> bounds_;      // [rows, stride]: gains of columns outside, at least
+  std::vector<Real> diagonal_;     // without the damping
+  bool converged_ = false;
+};
+
+}  // namespace
+
+template <typename Real>
+absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, DeviceLayer<Real>& layer,
+                                          const Scale& scale, const Mask& start,
+                                          const JointRequest& request, int threads,
+                                          const ExecutionContext& context) {
+  return JointSearch<Real>(problem, layer, scale, start, request, threads, context).Run();
+}
+
+template <typename Real>
+int64_t JointSearchBytes(int64_t rows, int64_t cols) {
+  const int64_t size = rows * StrideOf(cols);
+  const int64_t products = 8 * size;
+  const int64_t preparing =
+      products + 4 * size + std::max(Float64ProductBytes<Real>(rows, cols), 4 * size);
+  const int64_t solving = SolveOnMaskBytes<Real>(rows, cols);
+  return std::max({preparing, products + BatchBytes<Real>(rows, cols), solving});
+}
+
+int64_t JointHostBytes(int64_t rows, int64_t cols) {
+  const int64_t stride = StrideOf(cols);
+  // Bounds and windows of all rows; arrays and results of a batch; the weights.
+  return (4 + 4) * rows * stride + kMostBatchRows * stride * (4 * 4 + 8 + 1) + 2 * 4 * rows * cols;
+}
+
+template absl::StatusOr<JointResult> SearchJointly(const EngineProblem&, DeviceLayer<float>&,
+                                                   const Scale&, const Mask&, const JointRequest&,
+                                                   int, const ExecutionContext&);
+template absl::StatusOr<JointResult> SearchJointly(const EngineProblem&, DeviceLayer<double>&,
+                                                   const Scale&, const Mask&, const JointRequest&,
+                                                   int, const ExecutionContext&);
+template int64_t JointSearchBytes<float>(int64_t, int64_t);
+template int64_t JointSearchBytes<double>(int64_t, int64_t);
+
+}  // namespace sparsefw::cuda
