@@ -220,15 +220,15 @@ class Part:
 
 PARTS = (
     Part("smoke", 60, 60, smoke, "every kernel against host arithmetic, with its time; captures"),
-    Part("goal", 120, 60, lambda context: _benchmarks(context, "goal"),
+    Part("goal", 80, 60, lambda context: _benchmarks(context, "goal"),
          "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
     Part("ncu", 40, 30, profile, "Nsight Compute on the kernels that iterations are spent in"),
-    Part("tests", 110, 60, tests, "the tests of the label gpu; what failed again, alone"),
+    Part("tests", 90, 60, tests, "the tests of the label gpu; what failed again, alone"),
     Part("memcheck", 40, 20, sanitizer("memcheck"), "compute-sanitizer on small cases"),
     Part("racecheck", 40, 20, sanitizer("racecheck"), "the same for races in shared memory"),
     Part("synccheck", 25, 15, sanitizer("synccheck"), "the same for barriers"),
     Part("service", 40, 40, served, "layers through a server and the command line"),
-    Part("benchmarks", 65, 45, lambda context: _benchmarks(context, "rest"),
+    Part("benchmarks", 125, 45, lambda context: _benchmarks(context, "rest"),
          "the other benchmarks, as many as there is time for"),
 )
 BY_NAME = {part.name: part for part in PARTS}

@@ -42,8 +42,9 @@ absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
     SPARSEFW_ASSIGN_OR_RETURN(result.high_, DeviceBuffer<uint16_t>::Create(size, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.low_, DeviceBuffer<uint16_t>::Create(size, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplit(
-        layer.gram.data(), gram, {result.gram_high_.data(), result.gram_low_.data()}, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchSplit(layer.gram.data(), gram,
+                    {result.gram_high_.data(), result.gram_low_.data(), result.factor_}, stream));
     SPARSEFW_ASSIGN_OR_RETURN(const int misfits,
                               CountMisfits(layer.weights, result.factor_, stream));
     result.weights_fit_ = misfits == 0;

@@ -72,14 +72,15 @@ Candidate BestPair(const Queue& outs, const Queue& ins) {
   return other_p.excess < other_q.excess ? other_p : other_q;
 }
 
-// The rows whose term could be part of an exchange at all, in order.
+// The rows whose term could be part of an exchange that lowers the loss by more than -bound, in
+// order.
 template <typename TermOf, typename Order>
-std::vector<Entry> Sorted(size_t rows, double least_of_others, const TermOf& term_of,
+std::vector<Entry> Sorted(size_t rows, double least_of_others, double bound, const TermOf& term_of,
                           const Order& order) {
   std::vector<Entry> entries;
   for (size_t row = 0; row < rows; ++row) {
     const double excess = term_of(row);
-    if (excess + least_of_others < 0) entries.push_back({excess, static_cast<int64_t>(row)});
+    if (excess + least_of_others < bound) entries.push_back({excess, static_cast<int64_t>(row)});
   }
   std::sort(entries.begin(), entries.end(), order);
   return entries;
@@ -93,13 +94,18 @@ std::vector<RowMatch> MatchRows(std::span<const RowTerms> terms,
   const auto in_of = [&](size_t row) { return terms[row].in + tolerance[row]; };
   double least_out = kNone;
   double least_in = kNone;
+  size_t out_row = 0;
+  size_t in_row = 0;
   for (size_t row = 0; row < terms.size(); ++row) {
-    least_out = std::min(least_out, out_of(row));
-    least_in = std::min(least_in, in_of(row));
+    if (out_of(row) < least_out) std::tie(least_out, out_row) = std::tuple(out_of(row), row);
+    if (in_of(row) < least_in) std::tie(least_in, in_row) = std::tuple(in_of(row), row);
   }
+  // Where the two best are in different rows, they are the first match, which bounds the others:
+  // few rows are left to sort.
+  const double first = out_row == in_row ? 0 : std::min(0.0, kLeastOfBest * (least_out + least_in));
   std::vector<uint8_t> used(terms.size(), 0);
-  Queue outs(Sorted(terms.size(), least_in, out_of, OutFirst), used);
-  Queue ins(Sorted(terms.size(), least_out, in_of, InFirst), used);
+  Queue outs(Sorted(terms.size(), least_in, first, out_of, OutFirst), used);
+  Queue ins(Sorted(terms.size(), least_out, first, in_of, InFirst), used);
   std::vector<RowMatch> matches;
   double bound = 0;  // a match must lower the loss by more
   while (true) {
