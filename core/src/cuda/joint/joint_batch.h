@@ -41,12 +41,14 @@ struct JointRowProgress {
   int row;       // of the layer
 };
 
-// Positions of the tableau: [0, kept) K, [kept, target) O and room for what is admitted.
+// Positions of the tableau: [0, kept) K, [kept, target) O, [room, end) what is admitted. At the
+// target is the column of b; as a position it is a gap.
 struct JointSizes {
-  int64_t fixed = 0;      // whole panels
-  int64_t kept = 0;       // whole panels
-  int64_t outside = 0;    // without the room
-  int64_t target = 0;     // the column of b
+  int64_t fixed = 0;  // whole panels
+  int64_t kept = 0;   // whole panels
+  int64_t target = 0;
+  int64_t room = 0;  // a multiple of 4, as the end is
+  int64_t end = 0;
   int64_t span = 0;       // columns of the tableau and of Z, with what tiles read beyond
   int64_t positions = 0;  // rows of the tableau, whole panels
   SPARSEFW_HOST_DEVICE int64_t eliminated() const { return fixed + kept; }

@@ -9,7 +9,7 @@ namespace sparsefw::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kExchangeThreads = 512;
+constexpr int kExchangeThreads = 256;
 // Columns that a pass looks at again, each with its partner; the others wait for the next one.
 constexpr int kMostTries = 64;
 
@@ -19,7 +19,7 @@ struct TableauRow {
   __device__ TableauRow(const JointBatch<Real>& of, int64_t at)
       : batch(of),
         index(at),
-        size(of.sizes.target),
+        size(of.sizes.end),
         span(of.sizes.span),
         matrix(of.tableau + at * of.sizes.positions * span),
         targets(of.targets + at * span),
@@ -225,7 +225,7 @@ __device__ double Sweep(const TableauRow<Real>& row, int count, int64_t position
 
 // The exchanges of a row, one after the other; a block a row.
 template <typename Real>
-__global__ void __launch_bounds__(kExchangeThreads) ExchangeKernel(JointBatch<Real> batch) {
+__global__ void __launch_bounds__(kExchangeThreads, 3) ExchangeKernel(JointBatch<Real> batch) {
   const int64_t index = blockIdx.x;
   JointRowProgress state = batch.rows[index];
   if (state.done != 0) return;
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> bat
   const int64_t index = blockIdx.y;
   const JointRowProgress& state = batch.rows[index];
   if (state.done != 0 || state.pending == 0) return;
-  const int64_t tile_cols = sizes.span / kTileCols;
+  const int64_t tile_cols = TilesOf(sizes);
   const int64_t i0 = blockIdx.x / tile_cols * kTileRows;
   const int64_t j0 = blockIdx.x % tile_cols * kTileCols;
   if (j0 + kTileCols <= i0) return;
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> bat
     for (int j = 0; j < 8; j += Wide<Real>::kSize) {
       using Vector = typename Wide<Real>::Vector;
       Real entries[Wide<Real>::kSize];
-      Wide<Real>::Put(*reinterpret_cast<const Vector*>(from + TileCol(j)), entries);
+      Wide<Real>::Put(LoadWide(reinterpret_cast<const Vector*>(from + TileCol(j))), entries);
 #pragma unroll
       for (int e = 0; e < Wide<Real>::kSize; ++e) values[i][j + e] += entries[e];
     }
@@ -308,12 +308,12 @@ CudaError LaunchPass(const JointBatch<Real>& batch, cudaStream_t stream) {
   const JointSizes& sizes = batch.sizes;
   constexpr int64_t kWarps = kBlockThreads / kWarp;
   SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(
-      GainsKernel<Real>,
-      {.blocks_x = (sizes.target + kWarps - 1) / kWarps, .blocks_y = batch.count}, stream, batch));
+      GainsKernel<Real>, {.blocks_x = (sizes.end + kWarps - 1) / kWarps, .blocks_y = batch.count},
+      stream, batch));
   SPARSEFW_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(batch.counter, 0, sizeof(int), stream));
   SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(
       ExchangeKernel<Real>, {.blocks_x = batch.count, .threads = kExchangeThreads}, stream, batch));
-  const int64_t tiles = sizes.positions / kTileRows * (sizes.span / kTileCols);
+  const int64_t tiles = sizes.positions / kTileRows * TilesOf(sizes);
   return Launch(FlushKernel<Real>,
                 {.blocks_x = tiles,
                  .blocks_y = batch.count,
