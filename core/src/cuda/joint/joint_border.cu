@@ -142,7 +142,9 @@ __global__ void FinishBorderKernel(JointBatch<Real> batch, int64_t first) {
     batch.diagonals[offset + row] = tableau[row * sizes.span + row];
     batch.floors[offset + row] = kPivotFloor<Real> * GramOf(batch, column, column, true);
   }
-  if (threadIdx.x == 0) batch.rows[index].done = 0;
+  if (threadIdx.x != 0) return;
+  batch.rows[index].done = 0;
+  batch.rows[index].pending = 0;
 }
 
 }  // namespace
@@ -151,6 +153,7 @@ template <typename Real>
 CudaError LaunchBorder(const JointBatch<Real>& batch, int64_t first, int64_t most,
                        cudaStream_t stream) {
   const JointSizes& sizes = batch.sizes;
+  SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchFlush(batch, stream));
   SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(EnterKernel<Real>, {.blocks_x = batch.count}, stream, batch, first));
   for (int64_t panel = 0; panel < sizes.fixed; panel += kPanelRows) {
