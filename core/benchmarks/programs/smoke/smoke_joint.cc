@@ -205,7 +205,7 @@ void TimeBatch(Smoke& smoke, const SyntheticLayer& layer, bool groups) {
   const cuda::JointBatch<float>& batch = timed.batch();
   const std::string rows =
       absl::StrFormat(" of %d rows, %s", batch.count, groups ? "2:4" : "narrow window");
-  const int64_t first = batch.sizes.kept + batch.sizes.outside;
+  const int64_t first = batch.sizes.room;
   const auto verdict = [] { return Verdict{}; };
   const auto begin = [&] { timed.Begin(); };
   timed.Begin();

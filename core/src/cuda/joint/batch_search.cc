@@ -126,7 +126,7 @@ absl::StatusOr<bool> BatchSearch<Real>::Exchange() {
 // Puts excluded columns that pay at the positions from `first` on, and says how many at most.
 template <typename Real>
 absl::StatusOr<int64_t> BatchSearch<Real>::Admit(int64_t first) {
-  const int64_t room = std::min(kRoomOfRow, batch_.sizes.target - first);
+  const int64_t room = std::min(kRoomOfRow, batch_.sizes.end - first);
   if (room <= 0) return 0;
   constexpr bool kIsDouble = std::is_same_v<Real, double>;
   constexpr cudaDataType_t kType = kIsDouble ? CUDA_R_64F : CUDA_R_32F;
@@ -176,7 +176,7 @@ absl::StatusOr<int64_t> BatchSearch<Real>::Run(const std::vector<RowWindow>& win
   Size(windows, order);
   SPARSEFW_RETURN_IF_ERROR(Upload(windows, order));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBuild(batch_, context_.stream()));
-  int64_t used = batch_.sizes.kept + batch_.sizes.outside;
+  int64_t used = batch_.sizes.room;
   for (int admissions = 0;; ++admissions) {
     SPARSEFW_ASSIGN_OR_RETURN(const bool settled, Exchange());
     converged_ = converged_ && settled;

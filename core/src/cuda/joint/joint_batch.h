@@ -26,7 +26,8 @@
 namespace sparsefw::cuda {
 
 inline constexpr int64_t kPanelRows = 64;  // of the factor at a time
-inline constexpr int kPendingSweeps = 32;  // between two products
+inline constexpr int kPassSweeps = 32;     // at most, two for each exchange
+inline constexpr int kPendingSweeps = 64;  // kept between two products
 inline constexpr int64_t kRoomOfRow = 64;  // columns that a row admits at once
 inline constexpr int64_t kRoomOfBatch = 128;
 
@@ -35,18 +36,20 @@ struct JointRowProgress {
   double loss;       // L*; the energy w H w^T before it is begun
   double tolerance;  // what an exchange must gain
   int64_t exchanges;
-  int pending;   // sweeps since the last product
+  int pending;   // sweeps kept after the last pass
   int done;      // no exchange was found since columns were admitted last
   int entering;  // columns admitted last
   int row;       // of the layer
 };
 
-// Positions of the tableau: [0, kept) K, [kept, target) O and room for what is admitted.
+// Positions of the tableau: [0, kept) K, [kept, target) O, [room, end) what is admitted. At the
+// target is the column of b; as a position it is a gap.
 struct JointSizes {
-  int64_t fixed = 0;      // whole panels
-  int64_t kept = 0;       // whole panels
-  int64_t outside = 0;    // without the room
-  int64_t target = 0;     // the column of b
+  int64_t fixed = 0;  // whole panels
+  int64_t kept = 0;   // whole panels
+  int64_t target = 0;
+  int64_t room = 0;  // a multiple of 4, as the end is
+  int64_t end = 0;
   int64_t span = 0;       // columns of the tableau and of Z, with what tiles read beyond
   int64_t positions = 0;  // rows of the tableau, whole panels
   SPARSEFW_HOST_DEVICE int64_t eliminated() const { return fixed + kept; }
@@ -95,13 +98,18 @@ template <typename Real>
 CudaError LaunchBuild(const JointBatch<Real>& batch, cudaStream_t stream);
 
 // The best gain of every position that may leave; then exchanges of every row, most gain first;
-// then their terms into the tableau. *counter: rows that exchanged something.
+// then their terms into the tableau, of groups only where the next pass might have no room for
+// its own: few entries of the tableau are looked at there. *counter: rows that exchanged something.
 template <typename Real>
 CudaError LaunchPass(const JointBatch<Real>& batch, cudaStream_t stream);
 
 // solution and kept.
 template <typename Real>
 CudaError LaunchWeights(const JointBatch<Real>& batch, cudaStream_t stream);
+
+// All terms of the rows that columns enter, into their tableaus.
+template <typename Real>
+CudaError LaunchFlush(const JointBatch<Real>& batch, cudaStream_t stream);
 
 // Chooses excluded columns that gain more than the cheapest kept weight of their group costs, at
 // most `room` a row. *counter: the most that a row chose. `rounded` is given.

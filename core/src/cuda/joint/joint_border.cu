@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kTileThreads)
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int64_t col = j0 + TileCol(j);
-      if (col > sizes.target) continue;
+      if (col >= sizes.end) continue;
       const Real entry = col == sizes.target
                              ? ProductOf(batch, index, column)
                              : GramOf(batch, column, ColumnAt(batch, index, col), row == col);
@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(kTileThreads)
       const int64_t n = TileRow(i);
       const int64_t col = j0 + TileCol(j);
       if (n >= most || (kOwn ? col < first + n || col >= first + most : col >= first)) continue;
+      if (col == sizes.target) continue;
       Real* at = tableau + (first + n) * sizes.span + col;
       const Real entry = (!kOwn && inside[col] != 0 ? Real{0} : *at) - sums[i][j];
       *at = entry;
@@ -141,7 +142,9 @@ __global__ void FinishBorderKernel(JointBatch<Real> batch, int64_t first) {
     batch.diagonals[offset + row] = tableau[row * sizes.span + row];
     batch.floors[offset + row] = kPivotFloor<Real> * GramOf(batch, column, column, true);
   }
-  if (threadIdx.x == 0) batch.rows[index].done = 0;
+  if (threadIdx.x != 0) return;
+  batch.rows[index].done = 0;
+  batch.rows[index].pending = 0;
 }
 
 }  // namespace
@@ -150,13 +153,14 @@ template <typename Real>
 CudaError LaunchBorder(const JointBatch<Real>& batch, int64_t first, int64_t most,
                        cudaStream_t stream) {
   const JointSizes& sizes = batch.sizes;
+  SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchFlush(batch, stream));
   SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(EnterKernel<Real>, {.blocks_x = batch.count}, stream, batch, first));
   for (int64_t panel = 0; panel < sizes.fixed; panel += kPanelRows) {
     SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchPanel(
         batch, panel, {.first = first, .end = first + most, .of_z = 1, .border = true}, stream));
   }
-  LaunchShape tiles = {.blocks_x = (sizes.target + kTileCols) / kTileCols,
+  LaunchShape tiles = {.blocks_x = TilesOf(sizes),
                        .blocks_y = batch.count,
                        .threads = kTileThreads,
                        .shared_bytes = sizeof(Real) * kProductShared<Real>};

@@ -13,7 +13,7 @@ template <typename Real>
 __global__ void __launch_bounds__(kTileThreads) TableauKernel(JointBatch<Real> batch) {
   const JointSizes& sizes = batch.sizes;
   const int64_t index = blockIdx.y;
-  const int64_t tile_cols = sizes.span / kTileCols;
+  const int64_t tile_cols = TilesOf(sizes);
   const int64_t i0 = blockIdx.x / tile_cols * kTileRows;
   const int64_t j0 = blockIdx.x % tile_cols * kTileCols;
   if (j0 + kTileCols <= i0) return;
@@ -22,6 +22,7 @@ __global__ void __launch_bounds__(kTileThreads) TableauKernel(JointBatch<Real> b
   int64_t top = 0;
   if (of_kept) top = sizes.fixed + (j0 + kTileCols <= sizes.kept && j0 > i0 ? j0 : i0);
   const int64_t eliminated = sizes.eliminated();
+  if (i0 >= sizes.room || j0 >= sizes.room) top = eliminated;  // gaps until something is admitted
   const Real* rows = batch.factor + (index * eliminated + top) * sizes.width() + eliminated;
   Real values[8][8];
   MultiplyTile<Real>({.left = rows + i0,
@@ -69,7 +70,7 @@ __global__ void BeginRowKernel(JointBatch<Real> batch) {
   const Real* tableau = batch.tableau + index * sizes.positions * sizes.span;
   for (int64_t t = threadIdx.x; t < sizes.span; t += kBlockThreads) {
     const int64_t at = index * sizes.span + t;
-    const bool there = t < sizes.target;
+    const bool there = t < sizes.end;
     const int column = there ? ColumnAt(batch, index, t) : -1;
     const bool inside = column >= 0 && t < sizes.kept;
     batch.targets[at] = there ? tableau[t * sizes.span + sizes.target] : Real{0};
@@ -115,10 +116,11 @@ int64_t RoundedUp(int64_t size, int64_t unit) { return (size + unit - 1) / unit 
 
 JointSizes JointSizes::For(int64_t fixed, int64_t kept, int64_t outside) {
   JointSizes sizes = {.fixed = RoundedUp(fixed, kPanelRows), .kept = RoundedUp(kept, kPanelRows)};
-  sizes.outside = RoundedUp(outside, 4);
-  sizes.target = sizes.kept + sizes.outside + kRoomOfBatch;
-  sizes.span = RoundedUp(sizes.target + 1 + kTileCols, kTileCols);
-  sizes.positions = RoundedUp(sizes.target, kPanelRows);
+  sizes.target = sizes.kept + outside;
+  sizes.room = RoundedUp(sizes.target + 1, 4);
+  sizes.end = sizes.room + kRoomOfBatch;
+  sizes.span = RoundedUp(sizes.end + kTileCols, kTileCols);
+  sizes.positions = RoundedUp(sizes.end, kPanelRows);
   return sizes;
 }
 
@@ -128,10 +130,10 @@ CudaError LaunchBuild(const JointBatch<Real>& batch, cudaStream_t stream) {
   for (int64_t panel = 0; panel < sizes.eliminated(); panel += kPanelRows) {
     const int64_t square = (sizes.eliminated() - panel + kTileCols - 1) / kTileCols;
     SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchPanel(
-        batch, panel,
-        {.square = square, .first = 0, .end = sizes.span, .of_z = sizes.span / kTileCols}, stream));
+        batch, panel, {.square = square, .first = 0, .end = sizes.span, .of_z = TilesOf(sizes)},
+        stream));
   }
-  const int64_t tiles = sizes.positions / kTileRows * (sizes.span / kTileCols);
+  const int64_t tiles = sizes.positions / kTileRows * TilesOf(sizes);
   SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(TableauKernel<Real>,
                                        {.blocks_x = tiles,
                                         .blocks_y = batch.count,

@@ -82,8 +82,10 @@ __device__ TilePlace PlaceOf(const JointSizes& sizes, int64_t panel, int64_t til
   }
   const int64_t z = tiles.first + (tile - (tiles.border ? 1 : tiles.square)) * kTileCols;
   const bool of_identity = z + kTileCols <= sizes.kept;
+  int64_t top = of_identity ? sizes.fixed + z : 0;
+  if (!tiles.border && z >= sizes.room) top = panel;  // gaps until something is admitted
   return {sizes.eliminated() + z, sizes.eliminated() + tiles.first, sizes.eliminated() + tiles.end,
-          of_identity ? sizes.fixed + z : 0, of_identity && z >= panel + kPanelRows - sizes.fixed};
+          top, of_identity && z >= panel + kPanelRows - sizes.fixed};
 }
 
 // The sum of what the rows above the panel take from a tile, [64, 128] in shared memory.

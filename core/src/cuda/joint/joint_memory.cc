@@ -34,13 +34,9 @@ int64_t BytesOf(const JointSizes& sizes, int64_t cols, int64_t count) {
 
 // At least the sizes of every window: F and K, and K and O, are together at most all columns.
 JointSizes LargestSizes(int64_t cols) {
-  const JointSizes all = JointSizes::For(0, cols, kPanelRows);
-  return {.fixed = kPanelRows,
-          .kept = all.kept,
-          .outside = all.outside,
-          .target = all.target,
-          .span = all.span,
-          .positions = all.positions};
+  JointSizes sizes = JointSizes::For(0, cols, kPanelRows);
+  sizes.fixed = kPanelRows;
+  return sizes;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace sparsefw::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kExchangeThreads = 512;
+constexpr int kExchangeThreads = 256;
 // Columns that a pass looks at again, each with its partner; the others wait for the next one.
 constexpr int kMostTries = 64;
 
@@ -19,7 +19,7 @@ struct TableauRow {
   __device__ TableauRow(const JointBatch<Real>& of, int64_t at)
       : batch(of),
         index(at),
-        size(of.sizes.target),
+        size(of.sizes.end),
         span(of.sizes.span),
         matrix(of.tableau + at * of.sizes.positions * span),
         targets(of.targets + at * span),
@@ -58,6 +58,14 @@ struct TableauRow {
   Real* column;
 };
 
+// Terms that a pass finds kept: those that the last one left, unless they went into the tableau.
+template <typename Real>
+__device__ int PendingBefore(const JointBatch<Real>& batch, const JointRowProgress& state) {
+  const bool flushed =
+      batch.group_cols == batch.cols || state.pending + kPassSweeps > kPendingSweeps;
+  return flushed ? 0 : state.pending;
+}
+
 // What the column at a position leaves behind when it is swept out.
 template <typename Real>
 struct LeavingColumn {
@@ -84,7 +92,37 @@ __device__ Real WarpMax(Real value) {
   return value;
 }
 
-// A warp a position, in whole tableaus.
+template <typename Real>
+__device__ Real WarpSum(Real value) {
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    value += __shfl_xor_sync(0xffffffffU, value, lanes);
+  }
+  return value;
+}
+
+// The best gain within the group of position q; a warp, whose lanes share the terms kept.
+template <typename Real>
+__device__ Real BestOfGroup(const TableauRow<Real>& row, int count, int64_t q) {
+  const LeavingColumn<Real> leaving(row, q);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t first = row.GroupOf(q);
+  Real best = 0;
+  for (int64_t j = first; j < first + row.batch.group_cols; ++j) {
+    const int64_t p = row.PlaceOf(j);
+    if (p < 0 || row.inside[p] != 0) continue;
+    Real terms = 0;
+    for (int k = lane; k < count; k += kWarp) {
+      const Real* term = row.pending + k * row.span;
+      terms += row.pending_factors[k] * term[q] * term[p];
+    }
+    const Real entry = row.matrix[q * row.span + p] + WarpSum(terms);
+    const Real found = leaving.Gain(entry, row.targets[p], row.diagonals[p], row.floors[p]);
+    best = found > best ? found : best;
+  }
+  return best;
+}
+
+// A warp a position. Tableaus of one group hold all terms.
 template <typename Real>
 __global__ void GainsKernel(JointBatch<Real> batch) {
   using W = Wide<Real>;
@@ -122,13 +160,7 @@ __global__ void GainsKernel(JointBatch<Real> batch) {
       }
     }
   } else {
-    const int64_t first = row.GroupOf(q);
-    for (int64_t j = first + lane; j < first + batch.group_cols; j += kWarp) {
-      const int64_t p = row.PlaceOf(j);
-      if (p < 0) continue;
-      const Real found = leaving.Gain(column[p], row.targets[p], row.diagonals[p], row.floors[p]);
-      best = found > best ? found : best;
-    }
+    best = BestOfGroup(row, PendingBefore(batch, batch.rows[index]), q);
   }
   best = WarpMax(best);
   if (lane == 0) *gain = static_cast<double>(best) - row.Change(q);
@@ -225,17 +257,20 @@ __device__ double Sweep(const TableauRow<Real>& row, int count, int64_t position
 
 // The exchanges of a row, one after the other; a block a row.
 template <typename Real>
-__global__ void __launch_bounds__(kExchangeThreads) ExchangeKernel(JointBatch<Real> batch) {
+__global__ void __launch_bounds__(kExchangeThreads, 3) ExchangeKernel(JointBatch<Real> batch) {
   const int64_t index = blockIdx.x;
   JointRowProgress state = batch.rows[index];
   if (state.done != 0) return;
   const TableauRow<Real> row(batch, index);
   double* gains = batch.gains + index * row.span;
   const int64_t before = state.exchanges;
-  if (threadIdx.x < kPendingSweeps) row.pending_factors[threadIdx.x] = 0;
-  state.pending = 0;
+  const int kept = PendingBefore(batch, state);
+  state.pending = kept;
+  if (static_cast<int>(threadIdx.x) >= kept && threadIdx.x < kPendingSweeps) {
+    row.pending_factors[threadIdx.x] = 0;
+  }
   double most = 0;
-  for (int tries = 0; tries < kMostTries && state.pending + 2 <= kPendingSweeps; ++tries) {
+  for (int tries = 0; tries < kMostTries && state.pending + 2 <= kept + kPassSweeps; ++tries) {
     Choice next = {0, kNowhere};
     for (int64_t q = threadIdx.x; q < row.size; q += kExchangeThreads) {
       if (gains[q] > state.tolerance) next = Better(next, {gains[q], q});
@@ -263,14 +298,16 @@ __global__ void __launch_bounds__(kExchangeThreads) ExchangeKernel(JointBatch<Re
   if (state.done == 0) atomicAdd(batch.counter, 1);
 }
 
-// The terms of a pass into the tableau; a block a tile on or above the diagonal.
-template <typename Real>
+// Terms into the tableau, as a pass leaves it or, with kAll, all of rows that columns enter; a
+// block a tile on or above the diagonal.
+template <typename Real, bool kAll>
 __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> batch) {
   const JointSizes& sizes = batch.sizes;
   const int64_t index = blockIdx.y;
   const JointRowProgress& state = batch.rows[index];
-  if (state.done != 0 || state.pending == 0) return;
-  const int64_t tile_cols = sizes.span / kTileCols;
+  if (state.pending == 0) return;
+  if (kAll ? state.entering == 0 : state.done != 0 || PendingBefore(batch, state) != 0) return;
+  const int64_t tile_cols = TilesOf(sizes);
   const int64_t i0 = blockIdx.x / tile_cols * kTileRows;
   const int64_t j0 = blockIdx.x % tile_cols * kTileCols;
   if (j0 + kTileCols <= i0) return;
@@ -293,7 +330,7 @@ __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> bat
     for (int j = 0; j < 8; j += Wide<Real>::kSize) {
       using Vector = typename Wide<Real>::Vector;
       Real entries[Wide<Real>::kSize];
-      Wide<Real>::Put(*reinterpret_cast<const Vector*>(from + TileCol(j)), entries);
+      Wide<Real>::Put(LoadWide(reinterpret_cast<const Vector*>(from + TileCol(j))), entries);
 #pragma unroll
       for (int e = 0; e < Wide<Real>::kSize; ++e) values[i][j + e] += entries[e];
     }
@@ -301,20 +338,10 @@ __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> bat
   StoreMirrored(values, i0, j0, sizes.positions, sizes.span, tableau);
 }
 
-}  // namespace
-
-template <typename Real>
-CudaError LaunchPass(const JointBatch<Real>& batch, cudaStream_t stream) {
-  const JointSizes& sizes = batch.sizes;
-  constexpr int64_t kWarps = kBlockThreads / kWarp;
-  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(
-      GainsKernel<Real>,
-      {.blocks_x = (sizes.target + kWarps - 1) / kWarps, .blocks_y = batch.count}, stream, batch));
-  SPARSEFW_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(batch.counter, 0, sizeof(int), stream));
-  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(
-      ExchangeKernel<Real>, {.blocks_x = batch.count, .threads = kExchangeThreads}, stream, batch));
-  const int64_t tiles = sizes.positions / kTileRows * (sizes.span / kTileCols);
-  return Launch(FlushKernel<Real>,
+template <typename Real, bool kAll>
+CudaError LaunchFlushOf(const JointBatch<Real>& batch, cudaStream_t stream) {
+  const int64_t tiles = batch.sizes.positions / kTileRows * TilesOf(batch.sizes);
+  return Launch(FlushKernel<Real, kAll>,
                 {.blocks_x = tiles,
                  .blocks_y = batch.count,
                  .threads = kTileThreads,
@@ -322,7 +349,31 @@ CudaError LaunchPass(const JointBatch<Real>& batch, cudaStream_t stream) {
                 stream, batch);
 }
 
-template CudaError LaunchPass(const JointBatch<float>&, cudaStream_t);
-template CudaError LaunchPass(const JointBatch<double>&, cudaStream_t);
+}  // namespace
+
+template <typename Real>
+CudaError LaunchPass(const JointBatch<Real>& batch, cudaStream_t stream) {
+  constexpr int64_t kWarps = kBlockThreads / kWarp;
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
+      Launch(GainsKernel<Real>,
+             {.blocks_x = (batch.sizes.end + kWarps - 1) / kWarps, .blocks_y = batch.count}, stream,
+             batch));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(batch.counter, 0, sizeof(int), stream));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(
+      ExchangeKernel<Real>, {.blocks_x = batch.count, .threads = kExchangeThreads}, stream, batch));
+  return LaunchFlushOf<Real, false>(batch, stream);
+}
+
+template <typename Real>
+CudaError LaunchFlush(const JointBatch<Real>& batch, cudaStream_t stream) {
+  return LaunchFlushOf<Real, true>(batch, stream);
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                      \
+  template CudaError LaunchPass(const JointBatch<Real>&, cudaStream_t); \
+  template CudaError LaunchFlush(const JointBatch<Real>&, cudaStream_t);
+SPARSEFW_INSTANTIATE(float)
+SPARSEFW_INSTANTIATE(double)
+#undef SPARSEFW_INSTANTIATE
 
 }  // namespace sparsefw::cuda

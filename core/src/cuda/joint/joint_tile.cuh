@@ -167,6 +167,24 @@ __device__ void MultiplyTile(const TileOperands<Real>& operands, Real* shared, R
   }
 }
 
+// nvcc takes plain loads and stores apart where their elements are also used one by one.
+template <typename Vector>
+__device__ Vector LoadWide(const Vector* from) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(from);
+#else
+  return *from;
+#endif
+}
+template <typename Vector>
+__device__ void StoreWide(Vector* to, const Vector& value) {
+#if defined(__CUDA_ARCH__)
+  __stwb(to, value);
+#else
+  *to = value;
+#endif
+}
+
 // Stores a tile of a symmetric matrix [., stride], whose rows and columns begin at i0 and j0: the
 // elements on and above the diagonal, and their mirror images in the first `rows` rows.
 template <typename Real>
@@ -180,7 +198,7 @@ __device__ void StoreMirrored(const Real (&values)[8][8], int64_t i0, int64_t j0
 #pragma unroll
       for (int j = 0; j < 8; j += kSize) {
         Real* to = matrix + (i0 + TileRow(i)) * stride + j0 + TileCol(j);
-        *reinterpret_cast<Vector*>(to) = Wide<Real>::Of(&values[i][j]);
+        StoreWide(reinterpret_cast<Vector*>(to), Wide<Real>::Of(&values[i][j]));
       }
     }
 #pragma unroll
@@ -191,7 +209,7 @@ __device__ void StoreMirrored(const Real (&values)[8][8], int64_t i0, int64_t j0
 #pragma unroll
         for (int e = 0; e < kSize; ++e) mirrored[e] = values[i + e][j];
         Real* to = matrix + (j0 + TileCol(j)) * stride + i0 + TileRow(i);
-        *reinterpret_cast<Vector*>(to) = Wide<Real>::Of(mirrored);
+        StoreWide(reinterpret_cast<Vector*>(to), Wide<Real>::Of(mirrored));
       }
     }
     return;
@@ -207,6 +225,11 @@ __device__ void StoreMirrored(const Real (&values)[8][8], int64_t i0, int64_t j0
       if (col < rows) matrix[col * stride + row] = values[i][j];
     }
   }
+}
+
+// Tiles of columns that hold all positions.
+__host__ __device__ inline int64_t TilesOf(const JointSizes& sizes) {
+  return (sizes.end + kTileCols - 1) / kTileCols;
 }
 
 // Element of H of two columns of the layer; a gap, -1, is a column of the identity.

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
   for (int64_t c = thread; c < width; c += kWeightThreads) {
     const int64_t z = c - eliminated;
     const int64_t t = z >= sizes.kept ? z : c - sizes.fixed;
-    const bool there = (z < 0 && t >= 0) || (z >= sizes.kept && z < sizes.target);
+    const bool there = (z < 0 && t >= 0) || (z >= sizes.kept && z < sizes.end);
     known[c] = there && inside[t] != 0 ? targets[t] : Real{0};
   }
   __syncthreads();
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
     for (int r = thread / kWarp; r < kPanelRows; r += kWeightThreads / kWarp) {
       const Real* row = rows + r * width;
       const Real dot = WarpSum(Dot(row, known, panel + kPanelRows, eliminated) +
-                               Dot(row, known, eliminated + sizes.kept, eliminated + sizes.target));
+                               Dot(row, known, eliminated + sizes.kept, eliminated + sizes.end));
       if (thread % kWarp == 0) right[r] = row[eliminated + sizes.target] - dot;
     }
     for (int i = thread; i < kPanelRows * kPanelRows; i += kWeightThreads) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
     kept[j] = 0;
   }
   __syncthreads();
-  for (int64_t c = thread; c < eliminated + sizes.target; c += kWeightThreads) {
+  for (int64_t c = thread; c < eliminated + sizes.end; c += kWeightThreads) {
     if (columns[c] < 0) continue;
     const int64_t t = c < eliminated ? c - sizes.fixed : c - eliminated;
     if (t >= 0 && inside[t] == 0) continue;
@@ -139,7 +139,7 @@ __global__ void AdmitKernel(JointBatch<Real> batch, int64_t room) {
   double least = kMostCost;
   const bool one_group = batch.group_cols == batch.cols;
   if (one_group) {
-    for (int64_t t = threadIdx.x; t < batch.sizes.target; t += kBlockThreads) {
+    for (int64_t t = threadIdx.x; t < batch.sizes.end; t += kBlockThreads) {
       if (batch.inside[index * batch.sizes.span + t] == 0) continue;
       const double cost = Change(batch, index, t);
       least = cost < least ? cost : least;
