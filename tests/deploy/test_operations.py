@@ -1,4 +1,4 @@
-"""Commands of docs/operations.md, as they stand there."""
+"""Commands of docs/deploy.md and docs/backup.md, as they stand there."""
 import os
 import re
 import shutil
@@ -15,7 +15,7 @@ from conftest import SOURCE_DIR
 from support.layers import Layer
 from support.processes import BIN_DIR, HANG, Cli, Server, wait_until
 
-DOCUMENT = (SOURCE_DIR / "docs/operations.md").read_text()
+DOCUMENT = "".join((SOURCE_DIR / f"docs/{page}.md").read_text() for page in ("deploy", "backup"))
 
 
 def commands(name):
