@@ -43,7 +43,7 @@ def test_every_alert_leads_to_its_section_of_the_runbook():
     for rule in rules:
         name = rule.split("\n")[0]
         assert re.search(r'\n          description: ".{20,}"\n', rule), name
-        assert f"\n          runbook_url: https://sparsefw.example/runbook/#{name.lower()}\n" in rule, name
+        assert f"\n          runbook_url: https://sparsefw.example/runbook.html#{name.lower()}\n" in rule, name
 
 
 def test_the_dashboard_is_what_its_program_makes():

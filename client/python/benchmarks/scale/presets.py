@@ -1,5 +1,5 @@
 """Computes how long the model presets take for models of four sizes on one node, from the measured rates of
-nodes.py. Writes docs/benchmarks/2026-11-26-preset-hours.json and the tables of README.md and docs/choosing.md.
+nodes.py. Writes the JSON, and the tables of README.md and docs/choosing.md.
 """
 
 import argparse
@@ -143,10 +143,10 @@ def table(result):
         row("", (f"`{preset}`" for preset in PRESETS)),
         "|---" * (len(PRESETS) + 1) + "|",
         row("**measured**, two cores", [""] * len(PRESETS)),
-        row("layer of 1024 × 1024: loss", (f"{100 * one[preset][0]:.2f} %" for preset in PRESETS)),
+        row("layer of 1024²: loss", (f"{100 * one[preset][0]:.2f} %" for preset in PRESETS)),
         row("seconds", (f"{one[preset][1]:.2g}" for preset in PRESETS)),
-        row("135M model, 8192 tokens: perplexity", (f"{found['wikipedia'][preset]:.1f}" for preset in PRESETS)),
-        row("processor seconds", (f"{found['processor_seconds'][preset]:.0f}" for preset in PRESETS)),
+        row("135M model, 8192 tokens: perplexity", (f"{of:.1f}" for of in found["wikipedia"].values())),
+        row("processor seconds", (f"{of:.0f}" for of in found["processor_seconds"].values())),
         row("**computed**: 262 144 tokens, two cores / 64 cores", [""] * len(PRESETS)),
     ]
     times = {(of["model"], of["node"]): of for of in result["hours"]}
