@@ -1,9 +1,12 @@
 """From GitHub's Markdown to Python-Markdown's: what is in a list item is indented by four columns there, and a
 list needs an empty line before it."""
 
+import html
 import re
 
 FENCE = re.compile(r"^( *)(```+|~~~+)")
+# Code in a table in which \| stands for a bar.
+BARS = re.compile(r"`([^`|]*(?:\\\|[^`|]*)+)`")
 ITEM = re.compile(r"^( *)([-*+]|\d+\.)( +)")
 
 
@@ -48,6 +51,8 @@ def for_python_markdown(text):
                 out.append("")
                 blank = True
                 continue
+            if line.lstrip().startswith("|"):
+                line = BARS.sub(as_html, line)
             item = ITEM.match(line)
             if item and (stack or blank or item[2] in "-*+" or item[2] == "1."):
                 while stack and stack[-1] > len(item[1]):
@@ -71,3 +76,7 @@ def depth_of(stack, line):
     while stack and stack[-1] > indent:
         stack.pop()
     return len(stack), stack[-1] if stack else 0
+
+
+def as_html(match):
+    return "<code>" + html.escape(match[1].replace("\\|", "|")).replace("|", "&#124;") + "</code>"

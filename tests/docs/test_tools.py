@@ -36,6 +36,11 @@ def test_items_hold_what_is_indented_below_them():
     assert made.index("<table>") < made.index("Three")
 
 
+def test_a_bar_in_the_code_of_a_table():
+    made = html("| a | b |\n|---|---|\n| `SIZE\\|<N>` | `c` |\n")
+    assert made.count("<td>") == 2 and "<code>SIZE&#124;&lt;N&gt;</code>" in made
+
+
 @pytest.mark.parametrize("text, items", [("Text:\n- a\n- b", 2), ("Text\n2024. It was", 0), ("a\n\n- b\n\ntext\n\n- c", 2)])
 def test_lists_begin_where_github_begins_them(text, items):
     assert html(text).count("<li>") == items
