@@ -56,7 +56,9 @@ if(SPARSEFW_BUILD_SERVER)
     # Where the programs look for it: core/src/backends/cuda_module.cc.
     install(TARGETS sparsefw_cuda LIBRARY DESTINATION lib/sparsefw COMPONENT runtime)
   endif()
+  # README's links lead to the pages beside it.
   install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/sparsefw COMPONENT runtime)
+  install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/sparsefw COMPONENT runtime FILES_MATCHING PATTERN *.md)
   foreach(_program IN ITEMS sparsefw-cli sparsefw-server)
     install(FILES ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/${_program}.bash
             RENAME ${_program} COMPONENT runtime

@@ -14,7 +14,7 @@
 // Calls are repeated with back-off while the server cannot be reached, uploads go on at the last
 // byte that the server has on its disk, and watches at the last revision seen: a restart of the
 // server costs nothing. Every call ends with its context. Errors of the server are *Error, with
-// code, reason and metadata; docs/api.md of the project lists the reasons.
+// code, reason and metadata; docs/errors.md of the project lists the reasons.
 //
 // A Client may be used by several goroutines at once.
 package sparsefw

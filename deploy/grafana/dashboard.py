@@ -94,7 +94,7 @@ ROWS = {
          [(quantile(0.99, "sparsefw_rpc_duration_seconds", "method"), "{{method}}")]),
         ("Calls ended, but OK", "reqps", "By code.",
          [(rate("sparsefw_rpc_duration_seconds_count", "code", 'code!="OK"'), "{{code}}")]),
-        ("Refusals", "reqps", "By reason (docs/api.md).",
+        ("Refusals", "reqps", "By reason (docs/errors.md).",
          [(rate("sparsefw_rpc_refused_total", "reason"), "{{reason}}")]),
         ("Open calls", "short", "",
          [(f"sum by (server) ({of('sparsefw_rpc_in_flight')})", "{{server}} calls"),

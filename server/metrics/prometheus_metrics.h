@@ -1,4 +1,4 @@
-// Metrics in Prometheus' form: docs/operations.md lists them. All names begin with sparsefw_; base
+// Metrics in Prometheus' form: docs/metrics.md lists them. All names begin with sparsefw_; base
 // units. Every label has a fixed set of values, and what is not in it counts as "other". Gauges are
 // computed at each scrape and absent before SetGauges; those of GPUs are what SetGpus' function
 // says.

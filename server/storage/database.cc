@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -137,6 +139,21 @@ absl::Status MakePrivate(const std::string& path) {
   return absl::OkStatus();
 }
 
+// SQLite would refuse a link in any part of the path. The folder may be one, as systemd makes it
+// for a dynamic user.
+absl::StatusOr<std::string> WithoutLinks(const std::string& path) {
+  const std::filesystem::path file(path);
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(
+      file.has_parent_path() ? file.parent_path() : std::filesystem::path("."), error);
+  if (error) {
+    return Refuse(absl::StatusCode::kInternal, "STORE_FAILED",
+                  "%s: the folder of the store must be one that can be found: %s", path,
+                  error.message());
+  }
+  return (folder / file.filename()).string();
+}
+
 void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
 
 }  // namespace
@@ -174,8 +191,9 @@ class Database::Reader {
 
 int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
-  SPARSEFW_RETURN_IF_ERROR(MakePrivate(path));
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& given) {
+  SPARSEFW_RETURN_IF_ERROR(MakePrivate(given));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::string path, WithoutLinks(given));
   std::unique_ptr<Database> database;
   const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
     auto writer = std::make_unique<Connection>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW,

@@ -25,6 +25,9 @@ def enter(script):
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
                         f"lowerdir=/{name},upperdir={upper},workdir={work}", f"/{name}"], check=True)
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
+    # Scripts of packages ask for this folder before they call systemctl.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    Path("/run/systemd/system").mkdir(parents=True)
     with socket.socket() as any_socket:  # up: SIOCSIFFLAGS with IFF_UP | IFF_RUNNING
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x41))
     # Programs of the package come first in /usr/bin; ours stand for the package manager and systemd.

@@ -36,6 +36,16 @@ def test_every_alert_is_tested():
         assert re.search(rf"alertname: {name}\n\s+exp_alerts:\n\s+- exp_labels", tested), name
 
 
+def test_every_alert_leads_to_its_section_of_the_runbook():
+    rules = re.split(r"- alert: ", (DEPLOY / "prometheus/alerts.yml").read_text())[1:]
+    sections = re.findall(r"^## (\w+)$", (SOURCE_DIR / "docs/runbook.md").read_text(), re.M)
+    assert sorted(rule.split("\n")[0] for rule in rules) == sorted(sections)
+    for rule in rules:
+        name = rule.split("\n")[0]
+        assert re.search(r'\n          description: ".{20,}"\n', rule), name
+        assert f"\n          runbook_url: https://sparsefw.example/runbook.html#{name.lower()}\n" in rule, name
+
+
 def test_the_dashboard_is_what_its_program_makes():
     committed = (DEPLOY / "grafana/sparsefw.json").read_text()
     assert json.loads(committed) == dashboard.dashboard(), \

@@ -1,4 +1,4 @@
-"""Commands of docs/operations.md, as they stand there."""
+"""Commands of docs/deploy.md, docs/backup.md and docs/upgrade.md, as they stand there."""
 import os
 import re
 import shutil
@@ -15,7 +15,7 @@ from conftest import SOURCE_DIR
 from support.layers import Layer
 from support.processes import BIN_DIR, HANG, Cli, Server, wait_until
 
-DOCUMENT = (SOURCE_DIR / "docs/operations.md").read_text()
+DOCUMENT = "".join((SOURCE_DIR / f"docs/{page}.md").read_text() for page in ("deploy", "backup", "upgrade"))
 
 
 def commands(name):
@@ -38,12 +38,25 @@ def backup(state, backups):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("package")
+    return pack(tmp_path_factory.mktemp("package"))
+
+
+def pack(folder, *settings):
     done = subprocess.run(["cpack", "--config", BIN_DIR.parent / "CPackConfig.cmake", "-B", folder,
-                           "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip"],
+                           "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", *settings],
                           capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("sparsefw_*.deb"))
+
+
+def on_a_machine(script, cwd):
+    """Runs a script as root of a machine that is thrown away."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
+    done = subprocess.run([sys.executable, machine.__file__, script], cwd=cwd, timeout=HANG,
+                          capture_output=True, text=True, env=environment)
+    assert not Path("/etc/sparsefw/tokens").exists(), "it was this machine's /etc"
+    return done
 
 
 # After the commands: what they were for. Prometheus scrapes every 15 s.
@@ -58,7 +71,7 @@ done
 SPARSEFW_TOKEN= sparsefw-cli list --server localhost:50051 --tls-ca /etc/sparsefw/tls/server.pem && exit 1
 test -s mask.safetensors -a -s /var/lib/grafana/dashboards/sparsefw.json
 python3 -m json.tool /var/lib/grafana/dashboards/sparsefw.json >/dev/null
-[ "$(stat -c '%u %a' /var/lib/sparsefw-server)" = "61234 700" ]
+[ "$(stat -L -c '%u %a' /var/lib/sparsefw-server)" = "61234 700" ]
 echo THE FIRST DAY IS OVER
 """
 
@@ -74,12 +87,77 @@ def test_the_first_day(package, tmp_path):
     (tmp_path / "tests").symlink_to(SOURCE_DIR / "tests")
     script = tmp_path / "script"
     script.write_text("set -euo pipefail\n" + first_day + CHECKS)
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("SPARSEFW_") and not name.lower().endswith("_proxy")}
-    done = subprocess.run([sys.executable, machine.__file__, script], cwd=tmp_path, timeout=HANG,
-                          capture_output=True, text=True, env=environment)
+    done = on_a_machine(script, tmp_path)
     assert done.returncode == 0 and "THE FIRST DAY IS OVER" in done.stdout, done.stdout + done.stderr
-    assert not Path("/etc/sparsefw/tokens").exists(), "it was this machine's /etc"
+
+
+# Packages OLD and PACKAGE with the same programs. What a newer server would do to the database, sqlite3 does.
+UPGRADE = r"""
+export STATE=/var/lib/sparsefw-server BACKUPS=/mnt/backups CONNECTION="--server localhost:50051"
+F=tests/fixtures/minilm/encoder.layer.5.attention.output.dense
+submit() {
+  sparsefw-cli submit --weights $F.safetensors:${F##*/}.weight --gram $F.safetensors:gram --pattern 2:4 --method wanda \
+    --json --quiet --out "$1" | sed -n 's/.*"job": *"\([^"]*\)".*/\1/p'
+}
+version() { dpkg-query -W -f '${Version}' sparsefw; }
+fetched() { sparsefw-cli fetch "$1" --keep-tensors --out again.safetensors --json >/dev/null && cmp again.safetensors "$2"; }
+
+apt install -y "$OLD"
+systemctl status sparsefw-server && exit 1
+systemctl enable --now sparsefw-server
+job=$(submit mask.safetensors)
+old=$(cat /mnt/sparsefw-server.pid)
+BEFORE
+echo BACKED UP
+UPGRADE
+[ "$(version)" = 0.2.0 ] && [ "$(cat /mnt/sparsefw-server.pid)" != "$old" ]
+AFTER
+fetched "$job" mask.safetensors
+echo UPGRADED
+ROLLBACK
+[ "$(version)" = 0.1.0 ]
+fetched "$job" mask.safetensors
+echo ROLLED BACK
+
+later=$(submit later.safetensors)
+systemctl stop sparsefw-server
+sqlite3 $STATE/sparsefw.db 'PRAGMA user_version = 99'
+systemctl start sparsefw-server && exit 1
+grep -q 'the schema version must be at most .*(STORE_VERSION)' /mnt/sparsefw-server.log
+echo REFUSED
+systemctl stop sparsefw-server
+STOPPED
+BACKUP=$(echo "$BACKUPS"/*)
+RESTORE
+systemctl start sparsefw-server
+fetched "$job" mask.safetensors
+sparsefw-cli status "$later" && exit 1
+echo RESTORED
+
+apt remove -y sparsefw
+[ -s "$STATE/sparsefw.db" ]
+apt purge -y sparsefw
+[ ! -e /var/lib/private/sparsefw-server ] && [ ! -e "$STATE" ]
+echo THE UPGRADE IS OVER
+"""
+
+
+@pytest.mark.skipif(bool(machine.why_not()), reason=machine.why_not())
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+def test_an_upgrade_and_a_rollback(package, tmp_path):
+    (tmp_path / "new").mkdir()
+    newer = pack(tmp_path / "new", "-D", "CPACK_PACKAGE_VERSION=0.2.0")
+    (tmp_path / "tests").symlink_to(SOURCE_DIR / "tests")
+    [stopped] = re.findall(r"^```\nsystemctl stop sparsefw-server\n(mv .*?)^```$", DOCUMENT, re.S | re.M)
+    text = UPGRADE
+    for name, lines in {"BEFORE": commands("before"), "UPGRADE": commands("upgrade"), "AFTER": commands("after"),
+                        "ROLLBACK": commands("rollback"), "STOPPED": stopped, "RESTORE": commands("restore")}.items():
+        assert lines.strip()
+        text = re.sub(rf"^{name}$", lambda _, lines=lines: lines, text, flags=re.M)
+    script = tmp_path / "script"
+    script.write_text(f"set -euo pipefail\nOLD={package} PACKAGE={newer}\n{text}")
+    done = on_a_machine(script, tmp_path)
+    assert done.returncode == 0 and "THE UPGRADE IS OVER" in done.stdout, done.stdout + done.stderr
 
 
 class Submitter(threading.Thread):

@@ -82,7 +82,7 @@ def test_files(packages, root):
                      "usr/share/sparsefw/grafana/sparsefw.json",
                      "usr/share/sparsefw/backup/sparsefw-backup",
                      "usr/share/sparsefw/backup/sparsefw-backup.timer",
-                     "usr/share/doc/sparsefw/copyright", "usr/share/doc/sparsefw/changelog.gz"}
+                     "usr/share/doc/sparsefw/docs/runbook.md", "usr/share/doc/sparsefw/copyright", "usr/share/doc/sparsefw/changelog.gz"}
     assert ("usr/lib/sparsefw/libsparsefw_cuda.so" in files) == \
         (BUILD_DIR / "bin/libsparsefw_cuda.so").exists()
     dev = run("dpkg-deb", "-c", packages["libsparsefw-dev"])

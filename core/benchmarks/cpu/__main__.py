@@ -175,7 +175,7 @@ def keep(options, plan, results):
     draw(out, picture, install=not options.no_install and not options.no_peer)
     if kept:
         link = f"[{name}](benchmarks/{name})"
-        picture_too = f"{link}\n\n![engine, PyTorch and floor; the goals](benchmarks/cpu.png)"
+        picture_too = f"{link}\n\n![one iteration: engine, PyTorch and floor](benchmarks/cpu.png)"
         for page, paste, links in (("docs/benchmarks.md", report.paste, picture_too),
                                    ("docs/goals.md", report.paste_goals, link)):
             path = ROOT / page

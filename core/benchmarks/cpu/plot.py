@@ -1,4 +1,4 @@
-"""Draws a results file: plot.py RESULTS.json OUT.png. Needs Matplotlib."""
+"""Draws the iterations of a results file: plot.py RESULTS.json OUT.png. Needs Matplotlib."""
 import json
 import sys
 from pathlib import Path
@@ -13,7 +13,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of the backend)
 
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
-VERDICTS = {True: ("met", "#15803d"), False: ("not met", "#b91c1c"), None: ("–", MUTED)}
 COLOURS = {"PyTorch": "#b45309", "engine": "#1d4ed8", "floor": "#9ca3af"}
 
 
@@ -54,47 +53,28 @@ def draw_iterations(axes, results):
             ms = values[name] * 1e3
             y = row + (index - (len(names) - 1) / 2) * height
             axes.barh(y, ms, height * 0.9, color=COLOURS[name], label=name if row == 0 else None)
-            axes.text(ms * 1.08, y, f"{ms:.3g}", va="center", fontsize=8, color=MUTED)
+            axes.text(ms * 1.08, y, f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}", va="center", fontsize=9, color=MUTED)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds for one iteration (log scale)", color=MUTED)
-    axes.set_title(f"Unstructured 60 %, α = 0.9, {threads} threads", loc="left", fontsize=11,
-                   color=INK)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("milliseconds (log scale)", color=MUTED)
+    axes.set_title(f"One iteration, unstructured 60 %, α = 0.9, {threads} threads. "
+                   "Floor: what memory allows", loc="left", fontsize=11, color=INK)
     axes.legend(frameon=False, loc="lower right", fontsize=9)
     _plain(axes)
-
-
-def draw_goals(axes, results):
-    rows = [goal for goal in results["goals"] if goal["value"] is not None]
-    for row, goal in enumerate(rows):
-        axes.text(0.0, row, f"{goal['what']} / {goal['against']}, {goal['where']}", va="center",
-                  fontsize=7.5, color=INK)
-        value = goal["value"]
-        shown = f"{value:.1e}" if 0 < value < 0.001 else f"{value:.3g}"
-        axes.text(0.93, row, f"{shown}   ({goal['wanted']})", va="center", fontsize=7.5,
-                  color=MUTED)
-        text, colour = VERDICTS[goal["met"]]
-        axes.text(1.21, row, text, va="center", fontsize=7.5, color=colour, weight="bold")
-    axes.set_xlim(0, 1.28)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_axis_off()
-    axes.set_title("Goals", loc="left", fontsize=11, color=INK)
 
 
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         results = json.load(file)
-    measured = sum(goal["value"] is not None for goal in results["goals"])
-    figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(15, max(4, 0.24 * measured)), width_ratios=(1, 1.3), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
     if results.get("iterations"):
-        draw_iterations(left, results)
+        draw_iterations(axes, results)
     else:
-        left.set_axis_off()
-    draw_goals(right, results)
-    figure.savefig(sys.argv[2], dpi=90)
+        axes.set_axis_off()
+    figure.savefig(sys.argv[2], dpi=110)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ struct ReasonInfo {
   ReasonKind kind;
 };
 
-// All but those of the client go over the wire as they are, and docs/api.md says what they mean.
+// All but those of the client go over the wire as they are. docs/errors.md says what each means.
 inline constexpr auto kReasons = std::to_array<ReasonInfo>({
     {"ATTEMPTS_EXHAUSTED", ReasonKind::kSeries},
     {"CHECKSUM_MISMATCH", ReasonKind::kSeries},

@@ -68,10 +68,9 @@ def run(command, **options):
 
 
 def programs():
-    """The two of the README's section about Python."""
-    section = (ROOT / "README.md").read_text().split("## From Python")[1].split("\n## ")[0]
-    layer, model = (part.split("```")[0] for part in section.split("```python\n")[1:])
-    return layer, model
+    """README's for a layer and for a model."""
+    page = (ROOT / "README.md").read_text()
+    return [page.split(f"<!-- {name} -->\n```python\n")[1].split("```")[0] for name in ("python-layer", "python-model")]
 
 
 def cut(tokenizer, text, tokens):

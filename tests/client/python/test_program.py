@@ -203,3 +203,16 @@ def test_names_of_files_cannot_steer_a_terminal(folder):
         done = run(*words)
         assert done.returncode == 2 and r"\x1b[31m" in done.stderr
         assert "\x1b" not in done.stderr and "\u202e" not in done.stderr
+
+
+def test_commands_in_the_pages_exist():
+    """Each flag of `sparsefw COMMAND` in a page is in the command's help."""
+    root = Path(__file__).resolve().parents[3]
+    found = set()
+    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+        text = page.read_text().replace("\\\n", " ")
+        for command, words in re.findall(r"(?:^|[\s`(])sparsefw ([a-z][a-z-]+)(?=[\s`])([^|;#`\n]*)", text):
+            found |= {(command, flag) for flag in re.findall(r"(?<!\S)--[a-z][a-z-]*", words)}
+    assert len(found) > 15
+    helps = {command: run(command, "--help").stdout for command, _ in found}
+    assert [pair for pair in sorted(found) if not re.search(rf"{pair[1]}(?![\w-])", helps[pair[0]])] == []

@@ -89,8 +89,8 @@ def test_a_layer_is_pruned_with_nothing_else(environment, clean, tmp_path):
 
 
 def test_the_example_of_the_readme(environment, clean):
-    section = (ROOT / "README.md").read_text().split("## From Python")[1]
-    program = section.split("```python\n")[1].split("```")[0]
+    section = (ROOT / "README.md").read_text().split("<!-- python-layer -->\n```python\n")[1]
+    program = section.split("```")[0]
     printed = section.split("It prints `")[1].split("`")[0]
     assert run(environment / "bin/python", "-c", program, env=clean, cwd=ROOT).strip() == printed
 

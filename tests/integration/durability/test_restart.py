@@ -112,6 +112,19 @@ def test_ended_jobs_are_there_after_a_kill(restartable, layer):
     client.close()
 
 
+def test_the_state_folder_may_be_a_link(start_server, layer, folder):
+    """systemd makes it one for a dynamic user."""
+    (folder / "private").mkdir()
+    (folder / "state").symlink_to("private")
+    for _ in range(2):
+        server = start_server("--state-dir", folder / "state")
+        cli = Cli(server.address)
+        cli.run(*layer.submit("--method", "wanda", "--keep-tensors")).expect(0)
+        jobs = cli.run("list", "--json").expect(0).json()["jobs"]
+        assert server.stop() == 0, server.log()
+    assert len(jobs) == 2 and (folder / "private/sparsefw.db").exists()
+
+
 def test_a_memory_store_forgets(restartable, layer):
     server = restartable("--store", "memory")
     job = detach(server.cli, layer, "--method", "wanda")

@@ -61,6 +61,17 @@ TEST_F(DatabaseTest, ANewFileIsForNobodyElsesEyes) {
   }
 }
 
+TEST_F(DatabaseTest, TheFolderMayBeALinkButNotTheFile) {
+  const std::string link = folder_.path() + "/link";
+  std::filesystem::create_directory(folder_.path() + "/real");
+  std::filesystem::create_directory_symlink("real", link);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(link + "/sparsefw.db"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/real/sparsefw.db"));
+  std::filesystem::create_symlink("real/sparsefw.db", path_);
+  EXPECT_THAT(Database::Open(path_),
+              StatusIs(absl::StatusCode::kPermissionDenied, "STORE_FAILED", "can be written"));
+}
+
 // The file was made by make_version1.py, without this code.
 TEST_F(DatabaseTest, ADatabaseOfVersion1IsRead) {
   TakeVersion1();

@@ -15,7 +15,7 @@ from sparsefw.paired import paired
 # Masks on the old weights.
 SPARSEFW = ("SparseFW (Wanda)", "SparseFW + swaps")
 # Rows of README's table.
-SHOWN = ("Wanda", "SparseFW + swaps", "SparseGPT", "ALPS", "preset fast", "preset balanced", "preset best")
+SHOWN = ("Wanda", "SparseGPT", "preset fast", "preset balanced", "preset best")
 
 
 def grid(lines):

@@ -236,8 +236,9 @@ class Client:
     ) -> Result:
         """`submit` and `Job.result` in one. Ctrl-C cancels the job, unless a request_id can find it again.
 
-        >>> result = client.prune(weight, gram, sparsity=0.6, iterations=500)    # doctest: +SKIP
-        >>> pruned = weight * result.mask                                        # doctest: +SKIP
+        Examples:
+            >>> result = client.prune(weight, gram, sparsity=0.6, iterations=500)    # doctest: +SKIP
+            >>> pruned = weight * result.mask                                        # doctest: +SKIP
         """
         job = self.submit(weight, gram, activations=activations, request_id=request_id, **options)
         with _cancelled_on_interrupt(job, request_id):
@@ -260,8 +261,9 @@ class Client:
         Every combination of the options that are lists (method, pattern, sparsity, alpha, swaps,
         reconstruct, joint), the last one varying fastest; or exactly `points`. At most 256.
 
-        >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
-        >>> table.best.mask, table.best_setting, table.to_pandas()                 # doctest: +SKIP
+        Examples:
+            >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
+            >>> table.best.mask, table.best_setting, table.to_pandas()                 # doctest: +SKIP
         """
         job_options, settings = spec.split_sweep(options, points)
         job = self.submit(

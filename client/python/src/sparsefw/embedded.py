@@ -176,8 +176,9 @@ class EmbeddedServer:
 def serve(*flags: str, timeout: float = 60.0) -> EmbeddedServer:
     """Starts a server of one's own; see EmbeddedServer.
 
-    >>> with sparsefw.serve("--device", "cpu") as server:        # doctest: +SKIP
-    ...     client = sparsefw.connect(server.address)
+    Examples:
+        >>> with sparsefw.serve("--device", "cpu") as server:        # doctest: +SKIP
+        ...     client = sparsefw.connect(server.address)
     """
     return EmbeddedServer(*flags, timeout=timeout)
 

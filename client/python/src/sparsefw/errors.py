@@ -1,7 +1,7 @@
 """What can go wrong, as exceptions.
 
 Every error has the gRPC status code (`code`), a stable machine-readable `reason` and `metadata`; the
-server's documentation (docs/api.md) lists the reasons. Reasons that the client makes itself:
+server's documentation (docs/errors.md) lists the reasons. Reasons that the client makes itself:
 
     UNREACHABLE        no server within `connect_timeout`, or a watch on which nothing came any more
     CLIENT_ARGUMENT    arguments that are wrong or contradict each other

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(ROOT / "client/python/benchmarks/scale"))
 
 import nodes  # noqa: E402
+import presets  # noqa: E402
 import shapes  # noqa: E402
 import simulate  # noqa: E402
 import ways  # noqa: E402
@@ -132,3 +133,25 @@ def test_page_and_kept_figures_are_what_the_program_makes():
     again = "client/python/benchmarks/scale/simulate.py --keep"
     assert {**made, "date": kept["date"]} == kept, again
     assert simulate.table(made) in (ROOT / "docs/scale.md").read_text(), again
+
+
+def test_distillation_is_steps_on_the_whole_model():
+    run = ways.Run(MODEL, nodes.two_cores("fast"), math.inf)
+    steps = 8 * 120 * MODEL.blocks * run.step()
+    assert presets.distillation(run, 0, 8) == pytest.approx(steps + 9 * MODEL.blocks * run.forward(8))
+    assert presets.distillation(run, 128256, 8) > steps * 1.05
+    assert presets.distillation(run, 128256, 0) == 0
+    assert presets.seconds(MODEL, run.node, "fast") < presets.seconds(MODEL, run.node, "balanced") < presets.seconds(
+        MODEL, run.node, "best")
+
+
+def test_hours_of_the_presets_are_what_the_program_makes():
+    made = json.loads(json.dumps(presets.compute()))
+    kept = json.loads(presets.KEPT.read_text())
+    again = "client/python/benchmarks/scale/presets.py --keep"
+    assert {**made, "date": kept["date"]} == kept, again
+    for page in presets.PAGES:
+        assert presets.table(made) in page.read_text(), again
+    # The rates predict the runs that were measured on another processor, which has AMX.
+    for preset, spent in made["measured"]["processor_seconds"].items():
+        assert 1 < made["measured"]["computed_processor_seconds"][preset] / spent < 1.5

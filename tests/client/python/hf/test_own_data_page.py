@@ -1,4 +1,4 @@
-"""docs/own-data.md: its code runs as it stands, in the order of the page."""
+"""docs/own-data.md: its code runs as it stands, in the order of the page. So does README's forward hook."""
 
 import os
 import re
@@ -51,6 +51,15 @@ def test_the_code_of_the_page(shared_server, folder, environment, monkeypatch, c
     zeros = (variables["layer"].weight == 0).float().mean(dim=1)
     assert (zeros >= int(0.6 * 128) / 128).all()
     assert "loss" in capfd.readouterr().out
+
+
+def test_the_forward_hook_of_the_readme(folder, environment):
+    program = (ROOT / "README.md").read_text().split("<!-- python-hook -->\n```python\n")[1].split("```")[0]
+    assert len(program.strip().splitlines()) <= 12
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=folder,
+                          env=environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^loss +[\d.]+ %", done.stdout) and "warning" not in done.stderr.lower()
 
 
 def test_files_of_torch_save(shared_server, folder, environment):

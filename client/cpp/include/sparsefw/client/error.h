@@ -2,7 +2,7 @@
 //
 // The code is the RPC's code and the message the server's message, Printable; ReasonOf and
 // ReasonMetadataOf (sparsefw/reason.h) give the google.rpc.ErrorInfo.
-// docs/api.md lists the reasons.
+// docs/errors.md lists the reasons.
 #ifndef SPARSEFW_CLIENT_ERROR_H_
 #define SPARSEFW_CLIENT_ERROR_H_
 
