@@ -7,12 +7,13 @@ import dataclasses
 import errno
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
-from sparsefw._commands import pack
+from sparsefw._commands import pack, wanda
 from sparsefw._inputs import files
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
@@ -188,6 +189,9 @@ def _run(words: list[str]) -> int:
         if words[:1] == ["serve"]:
             program = find_program()
             os.execv(program, [program, *words[1:]])
+        if words[:1] == ["prune-model"] and wanda.is_wanda(words[1:]):
+            words = ["prune-model", *wanda.translate(words[1:])]
+            print(f"sparsefw: the same as: sparsefw {printable(shlex.join(words))}", file=sys.stderr)
         try:
             arguments = _parser().parse_args(words)
         except SystemExit as end:  # --help, or wrong usage
