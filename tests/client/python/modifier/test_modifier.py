@@ -122,13 +122,29 @@ def test_a_server_elsewhere_keeps_nothing(dense, shared_server):
         assert modifier.report.versions["server"] == client.info().version
 
 
-def test_conv1d_and_experts(folder):
+def test_weights_of_gpt2_lie_transposed(folder):
     model, modifier = oneshots.modified(
         oneshots.save(folder / "gpt2", "gpt2"), sparsity=0.5, method="wanda", targets=["Conv1D"])
     assert [row["shape"] for row in modifier.report.layers[:1]] == [[96, 32]]
     for row in modifier.report.layers:
         weight = model.get_parameter(row["name"]).T
         assert ((weight == 0).sum(1) == weight.shape[1] // 2).all()
+
+
+def test_experts_that_no_token_reached_are_pruned_by_magnitude(folder):
+    """llm-compressor makes a module of every expert."""
+    dense = oneshots.save(folder / "mixtral", "mixtral")
+    model, modifier = oneshots.load(dense), SparseFWModifier(sparsity=0.5)
+    # One sequence of one token: it reaches few experts.
+    oneshots.oneshot(model, modifier, [[5] * oneshots.LENGTH], moe_calibrate_all_experts=False)
+    rows = modifier.report.rows()
+    assert len(rows) == 2 * (4 + 4 * 3)
+    unseen = [row for row in rows if row["note"]]
+    assert 0 < len(unseen) < len(rows)
+    for row in rows:
+        weight = model.get_parameter(row["name"])
+        assert ((weight == 0).sum(1) == weight.shape[1] // 2).all(), row["name"]
+        assert (row["tokens"] == 0) == bool(row["note"])
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -199,11 +215,3 @@ def test_what_changed_in_place_is_another_input():
 def test_patterns():
     assert [pattern_of(one) for one in ("0:0", "per-row", "unstructured", "2:4", "1:4", "3:4")] == [
         "per-row", "per-row", "unstructured", "2:4", "3:4", "1:4"]
-
-
-def test_the_example_of_the_page(folder):
-    """docs/llm-compressor.md, word for word, on a tiny model."""
-    from support.pages import code_blocks
-
-    page = (BIN_DIR.parents[1] / "docs/llm-compressor.md").read_text()
-    assert page and code_blocks

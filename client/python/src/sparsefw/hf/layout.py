@@ -124,7 +124,7 @@ def _experts(prefix: str, path: str, module: Any) -> Iterable[Matrix]:
             yield Matrix(name, path, attribute, rows, columns, module.is_transposed, expert, side)
 
 
-def _is_router(block: Any, path: str, module: Any) -> bool:
+def is_router(block: Any, path: str, module: Any) -> bool:
     """Chooses the experts: beside a module "experts", with a row for each of them."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, torch.nn.Parameter) or weight.dim() != 2:
@@ -238,9 +238,9 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
     for path, module in block.named_modules():
         if is_experts(module):
             matrices += _experts(name, path, module)
-        elif _is_router(block, path, module) and not routers:
+        elif is_router(block, path, module) and not routers:
             dense.append(f"{name}.{path}.weight")
-        elif isinstance(module, torch.nn.Linear) or is_conv1d(module) or _is_router(block, path, module):
+        elif isinstance(module, torch.nn.Linear) or is_conv1d(module) or is_router(block, path, module):
             rows, columns = module.weight.shape
             flat = is_conv1d(module)
             label = f"{name}.{path}.weight" if path else f"{name}.weight"

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 import sparsefw
 from sparsefw.errors import invalid
-from sparsefw.hf.layout import Matrix
+from sparsefw.hf.layout import Matrix, is_router
 from sparsefw.hf.pipeline import SPLIT_ABOVE
 from sparsefw.hf.pools.servers import Servers
 from sparsefw.hf.pools.tasks import Solved, Task, task_of
@@ -37,8 +37,8 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
     """Prunes linear layers on a SparseFW server, within llm-compressor's `oneshot`.
 
     Of every decoder layer, after its samples: Gram matrices of the inputs go to the server, a job for every
-    linear layer runs there, and the outcome is written into the weight. Embeddings and the output head stay
-    dense, whatever the targets are.
+    linear layer runs there, and the outcome is written into the weight. Embeddings, the output head and what
+    chooses experts stay dense, whatever the targets are.
 
     Args:
         sparsity: share to remove, [0, 1]. With "N:M" it may be left out, or must be N / M.
@@ -56,7 +56,7 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
         report: sparsefw.hf.Report of the last run: `print(modifier.report)`.
 
     Raises:
-        InvalidArgument (CLIENT_ARGUMENT): arguments that no job would take, at once.
+        ValueError: arguments that no job would take, at once; oneshot without samples or layers.
         Error: of a server; the message names the layer.
     """
 
@@ -110,7 +110,8 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
         model = state.model
         ends = (model.get_input_embeddings(), model.get_output_embeddings())
         for name, module in self._linear_layers(model).items():
-            if match_targets(name, module, self.ignore) or any(module is end for end in ends):
+            kept = any(module is end for end in ends) or is_router(model, name, module)
+            if kept or match_targets(name, module, self.ignore):
                 self._dense.append(f"{name}.weight")
             else:
                 rows, columns = weight_of(module).shape
