@@ -81,13 +81,15 @@ def test_what_was_not_asked_for_is_named(client, layer):
     ("code", "words"),
     [
         ("import sparsefw.torch", "PyTorch is not installed: pip install 'sparsefw[hf]'"),
+        ("import sparsefw.hf", "torch is not installed: pip install 'sparsefw[hf]'"),
+        ("import sparsefw.llmcompressor", "llm-compressor is not installed: pip install 'sparsefw[llmcompressor]'"),
         ("from sparsefw.sweep_results import SweepResult; SweepResult('jobs/1', [], 0, None).to_pandas()",
          "pandas is not installed: pip install pandas"),
     ],
 )
 def test_packages_that_are_missing_are_named(code, words):
     # A None in sys.modules is how Python itself says that a module is not there.
-    hidden = "import sys; sys.modules.update(torch=None, pandas=None); "
+    hidden = "import sys; sys.modules.update(torch=None, pandas=None, llmcompressor=None); "
     done = subprocess.run([sys.executable, "-c", hidden + code], capture_output=True, text=True, check=False)
     assert f"ModuleNotFoundError: {words}" in done.stderr
 

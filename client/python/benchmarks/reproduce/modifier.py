@@ -1,8 +1,10 @@
-"""SmolLM2 through llm-compressor's oneshot with SparseFWModifier, and through prune_model: script/reproduce modifier.
+"""SmolLM2 through llm-compressor's oneshot with SparseFWModifier, and through prune_model.
+
+script/reproduce modifier runs it:
 
     python modifier.py --folder build/reproduce --out FILE.json
 
-Runs in the environment of llm-compressor. Both get the same 16 sequences of 512 tokens, in the same order,
+Runs in the environment of llm-compressor. Both get the same 8 sequences of 256 tokens, in the same order,
 with the attention that llm-compressor calibrates with. Every weight of both models is compared, every row is
 counted, and the folder that oneshot wrote is loaded by transformers.
 """
@@ -27,7 +29,7 @@ from sparsefw.hf import prune_model
 from sparsefw.hf.data import sequences
 from sparsefw.llmcompressor import SparseFWModifier
 
-COUNT, LENGTH = 16, 512
+COUNT, LENGTH = 8, 256
 # (what it is, arguments of the modifier, arguments of prune_model)
 RUNS = [
     ("60 % per-row, no option", {"sparsity": 0.6},
@@ -55,7 +57,7 @@ def exact(model, report):
 def compare(folder, work, ids, arguments, options, server):
     """What is kept of a run."""
     modifier = SparseFWModifier(ignore=["re:.*lm_head"], server=server, **arguments)
-    samples = datasets.Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(one) for one in ids]})
+    samples = datasets.Dataset.from_dict({"input_ids": ids})
     model, began = load(folder), time.monotonic()
     oneshot(model=model, tokenizer=str(folder), dataset=samples, num_calibration_samples=len(ids),
             max_seq_length=LENGTH, shuffle_calibration_samples=False, recipe=modifier, output_dir=str(work))

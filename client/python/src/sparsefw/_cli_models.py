@@ -267,6 +267,8 @@ def _tune(arguments: argparse.Namespace) -> int:
 
 def _prune_model(arguments: argparse.Namespace) -> int:
     models = _models()
+    if arguments.plot:
+        load("matplotlib", "plot")  # said before the work is done
     candidates = _candidates(arguments)
     tuning = models.Tuning(candidates, arguments.tune_blocks) if candidates else None
     with contextlib.ExitStack() as stack:

@@ -60,6 +60,12 @@ def translate(words: Sequence[str]) -> list[str]:
     for name in found:
         if name in _REFUSED:
             raise invalid(f"{name} has no meaning here: {_REFUSED[name]}")
+    method = found.pop("--prune_method", None)
+    if method is not None and method not in _PATTERNS:
+        raise invalid(f"--prune_method must be one of {', '.join(_PATTERNS)}; got {method}")
+    kind = found.pop("--sparsity_type", None)
+    if kind is not None and kind not in _TYPES:
+        raise invalid(f"--sparsity_type must be one of {', '.join(_TYPES)}; got {kind}")
     if "--model" not in found:
         raise invalid("--model is missing: the folder of the model, or ORG/NAME on the hub")
     if "--save_model" not in found and not any(word.partition("=")[0] == "--out" for word in others):
@@ -67,13 +73,7 @@ def translate(words: Sequence[str]) -> list[str]:
     if not any(word.partition("=")[0] == "--data" for word in others):
         raise invalid("--data FILE.txt is missing: the calibration text; C4 is not downloaded")
     out = [found.pop("--model")]
-    method = found.pop("--prune_method", None)
-    if method is not None and method not in _PATTERNS:
-        raise invalid(f"--prune_method must be one of {', '.join(_PATTERNS)}; got {method}")
     out += ["--method", method] if method else []
-    kind = found.pop("--sparsity_type", None)
-    if kind is not None and kind not in _TYPES:
-        raise invalid(f"--sparsity_type must be one of {', '.join(_TYPES)}; got {kind}")
     if kind is not None:
         out += ["--pattern", _PATTERNS[method or "sparsefw"] if kind == "unstructured" else kind]
     for name, value in found.items():

@@ -146,7 +146,9 @@ class Settings:
     def refined_by(self) -> str:
         """What asks for refinement, for messages."""
         if self.refine_blocks is None:
-            return f'preset "{self.preset}" (it refines; refine_blocks=False goes without)'
+            asked = "preset" in self.options
+            alone = "refine_blocks=False goes" if asked else f'preset="{self.preset}", refine_blocks=False go'
+            return f'preset "{self.preset}" (it refines; {alone} without)'
         return "refine_blocks"
 
     @property
