@@ -10,7 +10,7 @@ import pytest
 
 from support import safetensors
 from support.layers import Layer
-from support.processes import BIN_DIR, Cli, clean_environment
+from support.processes import BIN_DIR, HANG, Cli, clean_environment
 
 PROGRAMS = ("sparsefw-cli", "sparsefw-server")
 FILES = Path(__file__).resolve().parents[3] / "client/cpp/cli/completion"
@@ -200,6 +200,6 @@ def test_zsh(share, folder):
           zpty -w -n shell {shlex.quote(line)}$'\\t\\x18'
           while zpty -t shell; do zpty -r shell ignored || break; done"""
         (folder / "line").unlink(missing_ok=True)
-        in_shell(["zsh", "-f", "-c", script], folder, timeout=30)
+        in_shell(["zsh", "-f", "-c", script], folder, timeout=HANG)
         *before, _ = line.split()
         assert (folder / "line").read_text().split() == [*before, *expected], line
