@@ -31,6 +31,8 @@ def test_a_result_reads_as_in_the_other_clients(client, layer):
     shown = {line.split()[0]: float(line.split()[1]) for line in text[:4]}
     assert shown["reduction"] == pytest.approx(100 * result.relative_reduction, abs=6e-4)
     assert shown["certificate"] == pytest.approx(100 * result.certificate, abs=6e-4)
+    assert repr(result) == (f"<sparsefw.Result of {result.job}, SUCCEEDED, [24, 32]: loss {100 * result.loss:.3f} %, "
+                            f"sparsity {100 * result.sparsity:.3f} %, certificate {100 * result.certificate:.3f} %>")
     assert text[3].endswith(f"{24 * 32 - result.kept} of 768 weights removed; {result.kept} kept")
 
 
