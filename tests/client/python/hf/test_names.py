@@ -55,6 +55,7 @@ def test_names_of_wanda(words, found):
     needed = ["--data", "t.txt", "--out", "o"]
     assert wanda.is_wanda([*words, "--model", "m"])
     assert wanda.translate(["--model", "m", *words, *needed]) == ["m", *found, *needed]
+    assert wanda.translate(["m", *words, *needed]) == ["m", *found, *needed]
     assert not wanda.is_wanda(["m", "--sparsity", "0.5", *needed])
 
 

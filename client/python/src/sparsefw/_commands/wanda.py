@@ -66,13 +66,14 @@ def translate(words: Sequence[str]) -> list[str]:
     kind = found.pop("--sparsity_type", None)
     if kind is not None and kind not in _TYPES:
         raise invalid(f"--sparsity_type must be one of {', '.join(_TYPES)}; got {kind}")
-    if "--model" not in found:
+    positional = bool(others) and not others[0].startswith("-")
+    if "--model" not in found and not positional:
         raise invalid("--model is missing: the folder of the model, or ORG/NAME on the hub")
     if "--save_model" not in found and not any(word.partition("=")[0] == "--out" for word in others):
         raise invalid("--save_model DIR is missing: nothing is kept without it")
     if not any(word.partition("=")[0] == "--data" for word in others):
         raise invalid("--data FILE.txt is missing: the calibration text; C4 is not downloaded")
-    out = [found.pop("--model")]
+    out = [found.pop("--model")] if "--model" in found else [others.pop(0)]
     out += ["--method", method] if method else []
     if kind is not None:
         out += ["--pattern", _PATTERNS[method or "sparsefw"] if kind == "unstructured" else kind]
