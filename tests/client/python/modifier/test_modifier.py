@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import llmcompressor
 import oneshots
 import pytest
 import sparsefw
@@ -15,7 +16,7 @@ from llmcompressor.recipe import Recipe
 from sparsefw.llmcompressor import SparseFWModifier
 from sparsefw.llmcompressor.arguments import pattern_of
 from sparsefw.llmcompressor.sums import Sums
-from support.processes import BIN_DIR
+from support.processes import BIN_DIR, HANG
 
 PROGRAM = str(BIN_DIR / "sparsefw-server")
 
@@ -215,3 +216,31 @@ def test_what_changed_in_place_is_another_input():
 def test_patterns():
     assert [pattern_of(one) for one in ("0:0", "per-row", "unstructured", "2:4", "1:4", "3:4")] == [
         "per-row", "per-row", "unstructured", "2:4", "3:4", "1:4"]
+
+
+def test_samples_are_needed(dense):
+    with pytest.raises(sparsefw.InvalidArgument, match="needs samples: give oneshot a dataset"):
+        llmcompressor.oneshot(model=oneshots.load(dense), recipe=SparseFWModifier(sparsity=0.5))
+
+
+IN_TWO = """
+import sys
+import torch
+import sparsefw
+from sparsefw.llmcompressor import SparseFWModifier
+
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
+try:
+    SparseFWModifier(sparsity=0.5).on_initialize(None)
+except sparsefw.InvalidArgument as error:
+    sys.exit(error.message)
+"""
+
+
+def test_several_processes_are_refused(folder):
+    command = [sys.executable, "-c", IN_TWO, str(folder / "meeting")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    both = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True, env=env) for rank in (0, 1)]
+    for process in both:
+        assert "start oneshot without torchrun" in process.communicate(timeout=HANG)[1]
+        assert process.returncode == 1
