@@ -13,6 +13,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -99,7 +100,9 @@ def main():
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     text = "\n\n".join(line for article in inputs.wikipedia(arguments.folder)[0::2] for line in article)
     ids = [one[0].tolist() for one in sequences(tokenizer, text, LENGTH, COUNT)]
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     found = {
+        "commit": subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip(),
         "sequences": COUNT, "tokens": LENGTH, "model": "SmolLM2-135M-Instruct, float32",
         "versions": {name: importlib.metadata.version(name) for name in
                      ("sparsefw", "llmcompressor", "compressed-tensors", "torch", "transformers")},
