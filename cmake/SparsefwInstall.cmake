@@ -1,5 +1,5 @@
 # Targets of what users run, and `cmake --install` in two components:
-#   runtime  server, CLI, CUDA module, systemd unit, configuration file, bash completion
+#   runtime  server, CLI, CUDA module, systemd unit, configuration file, completion
 #   dev      headers, static libraries, CMake package SparseFW
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -63,7 +63,15 @@ if(SPARSEFW_BUILD_SERVER)
     install(FILES ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/${_program}.bash
             RENAME ${_program} COMPONENT runtime
             DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/sparsefw.fish
+            RENAME ${_program}.fish COMPONENT runtime
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   endforeach()
+  install(FILES ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/sparsefw.zsh
+          RENAME _sparsefw COMPONENT runtime
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/client/cpp/cli/completion/words
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/sparsefw/completion COMPONENT runtime)
   install(FILES ${PROJECT_SOURCE_DIR}/deploy/prometheus/prometheus.yml
                 ${PROJECT_SOURCE_DIR}/deploy/prometheus/blackbox.yml
                 ${PROJECT_SOURCE_DIR}/deploy/prometheus/rules.yml

@@ -1,10 +1,12 @@
 """The program `sparsefw`."""
 
+import importlib.util
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -216,3 +218,37 @@ def test_commands_in_the_pages_exist():
     assert len(found) > 15
     helps = {command: run(command, "--help").stdout for command, _ in found}
     assert [pair for pair in sorted(found) if not re.search(rf"{pair[1]}(?![\w-])", helps[pair[0]])] == []
+
+
+def test_a_running_job_is_drawn(shared_server, client, capsys):
+    layer = Layer()
+    job = client.submit(layer.weight, layer.gram, sparsity=0.6, method="sparsefw", alpha=0.0, iterations=10**12,
+                        report_every=50)
+    ends = threading.Timer(1.5, job.cancel)
+    ends.start()
+    assert _cli.main(["plot", job.name, "--server", shared_server.address]) == 0
+    ends.join()
+    _, *lines = capsys.readouterr().out.splitlines()  # without the seed of the layer
+    assert "iteration; per cent of the warm start's loss: . relaxed loss, o rounded loss" in lines[-1]
+    drawn = "".join(lines[:-3])
+    assert drawn.count(".") > 5 and drawn.count("o") > 5
+    assert lines[0].strip()[0].isdigit() and "% |" in lines[0]
+    # Its reports are gone then.
+    assert _cli.main(["plot", job.name, "--server", shared_server.address]) == 2
+    assert "plot a job while it runs, or give prune --plot FILE.png" in capsys.readouterr().err
+    job.delete()
+    assert _cli.main(["plot", "jobs/none", "--server", shared_server.address]) == 3
+
+
+def test_a_picture_of_a_job(shared_server, files, capsys):
+    _, folder = files
+    words = ["prune", "--server", shared_server.address, "--weights", f"{folder}/w.safetensors", "--gram",
+             f"{folder}/x.safetensors:gram", "--sparsity", "0.6", "--preset", "paper", "--iterations", "300",
+             "--out", f"{folder}/m.safetensors", "--plot", f"{folder}/p.png"]
+    code = _cli.main(words)
+    if importlib.util.find_spec("matplotlib") is None:
+        assert code == 2 and not (folder / "m.safetensors").exists(), "said before the work"
+        assert "matplotlib is not installed: pip install 'sparsefw[plot]'" in capsys.readouterr().err
+        return
+    assert code == 0
+    assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -24,6 +24,19 @@ def test_mypy_strict():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(("call", "words"), [
+    ("prune_model('m', data='t', sparsity=0.5, alpha=0.5, job_device='cpu', max_seq_length=64)", None),
+    ("prune_model('m', data='t', sparsity=0.5, alhpa=0.5)", 'Unexpected keyword argument "alhpa"'),
+    ("prune_model('m', data='t', sparsity=0.5, swaps='yes')", 'Argument "swaps"'),
+])
+def test_options_of_models_have_types(folder, call, words):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    (folder / "user.py").write_text(f"from sparsefw.hf import prune_model\n{call}\n")
+    done = run(sys.executable, "-m", "mypy", "--cache-dir", PACKAGE.parents[1] / "build/mypy", folder / "user.py")
+    assert (done.returncode == 0) == (words is None), done.stdout
+    assert words is None or words in done.stdout
+
+
 def test_ruff():
     pytest.importorskip("ruff", reason="ruff is not installed")
     done = run(sys.executable, "-m", "ruff", "check", "--no-cache", ".")

@@ -31,6 +31,8 @@ def test_a_result_reads_as_in_the_other_clients(client, layer):
     shown = {line.split()[0]: float(line.split()[1]) for line in text[:4]}
     assert shown["reduction"] == pytest.approx(100 * result.relative_reduction, abs=6e-4)
     assert shown["certificate"] == pytest.approx(100 * result.certificate, abs=6e-4)
+    assert repr(result) == (f"<sparsefw.Result of {result.job}, SUCCEEDED, [24, 32]: loss {100 * result.loss:.3f} %, "
+                            f"sparsity {100 * result.sparsity:.3f} %, certificate {100 * result.certificate:.3f} %>")
     assert text[3].endswith(f"{24 * 32 - result.kept} of 768 weights removed; {result.kept} kept")
 
 
@@ -81,13 +83,15 @@ def test_what_was_not_asked_for_is_named(client, layer):
     ("code", "words"),
     [
         ("import sparsefw.torch", "PyTorch is not installed: pip install 'sparsefw[hf]'"),
+        ("import sparsefw.hf", "torch is not installed: pip install 'sparsefw[hf]'"),
+        ("import sparsefw.llmcompressor", "llm-compressor is not installed: pip install 'sparsefw[llmcompressor]'"),
         ("from sparsefw.sweep_results import SweepResult; SweepResult('jobs/1', [], 0, None).to_pandas()",
          "pandas is not installed: pip install pandas"),
     ],
 )
 def test_packages_that_are_missing_are_named(code, words):
     # A None in sys.modules is how Python itself says that a module is not there.
-    hidden = "import sys; sys.modules.update(torch=None, pandas=None); "
+    hidden = "import sys; sys.modules.update(torch=None, pandas=None, llmcompressor=None); "
     done = subprocess.run([sys.executable, "-c", hidden + code], capture_output=True, text=True, check=False)
     assert f"ModuleNotFoundError: {words}" in done.stderr
 

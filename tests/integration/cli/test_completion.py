@@ -1,12 +1,18 @@
-"""Bash completion of both programs, in bash itself, against what --help prints."""
+"""Completion of both programs in the shells themselves, against what --help prints."""
 import re
+import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from support.processes import BIN_DIR, clean_environment
+from support import safetensors
+from support.layers import Layer
+from support.processes import BIN_DIR, HANG, Cli, clean_environment
 
+PROGRAMS = ("sparsefw-cli", "sparsefw-server")
 FILES = Path(__file__).resolve().parents[3] / "client/cpp/cli/completion"
 COMMANDS = ["submit", "status", "watch", "fetch", "cancel", "delete", "list", "gram",
             "info", "health"]
@@ -99,6 +105,7 @@ def test_every_flag_with_a_value_is_known(folder):
     (["submit", "--sweep", "sw"], ["swaps="]),
     (["submit", "--sweep", "swaps=o"], ["on", "off"]),
     (["submit", "--sweep", "method=wanda,r"], ["wanda,ria"]),
+    (["submit", "--sweep", "alpha=0."], ["0.5", "0.9"]),
     (["submit", "--alpha", ""], []),
     (["submit", "--no-k"], ["--no-keep-fixed"]),
     (["list", "--state", "f"], ["failed"]),
@@ -112,3 +119,87 @@ def test_server_flags_are_those_of_the_help():
     assert len(expected) > 15
     assert sorted(complete("sparsefw-server", "--")) == sorted(expected)
     assert complete("sparsefw-server", "--log-format", "") == ["text", "json"]
+
+
+def test_tensors_behind_a_file(folder):
+    layer = Layer(folder, 8, 16, seed=1)
+    safetensors.write(folder / "two.safetensors", {"a.weight": layer.weight, "b.weight": layer.weight})
+    (folder / "broken.safetensors").write_bytes(b"\xff" * 64)
+    for words, expected in (
+            (["submit", "--weights", "two.safetensors:"], ["a.weight", "b.weight"]),
+            (["submit", "--weights", "two.safetensors:b"], ["b.weight"]),
+            (["submit", "--gram=g.safetensors:"], ["gram"]),
+            (["submit", "--gram", "none.safetensors:"], []),
+            (["submit", "--gram", "broken.safetensors:"], []),
+            (["submit", "--out", "two.safetensors:"], [])):
+        assert complete("sparsefw-cli", *words, folder=folder) == expected, words
+
+
+def test_jobs_of_the_server_that_the_line_names(shared_server, folder):
+    layer = Layer(folder, 8, 16, seed=1)
+    cli = Cli(shared_server.address)
+    job = cli.run(*layer.submit("--method", "wanda", "--json")).expect(0).json()["job"]
+    for command in ("status", "watch", "fetch", "cancel", "delete"):
+        assert job in complete("sparsefw-cli", command, "--server", shared_server.address, "jobs/")
+        assert complete("sparsefw-cli", command, "--server", shared_server.address, job[:-2]) == [job]
+    assert complete("sparsefw-cli", "status", "--server", "127.0.0.1:1", "jobs/") == []
+    assert complete("sparsefw-cli", "list", "--server", shared_server.address, "jobs/") == []
+
+
+@pytest.fixture
+def share(folder):
+    """The completions where the package puts them."""
+    for source, place in (("words", "sparsefw/completion/words"), ("sparsefw.zsh", "zsh/vendor-completions/_sparsefw"),
+                          *((f"{program}.bash", f"bash-completion/completions/{program}") for program in PROGRAMS),
+                          *(("sparsefw.fish", f"fish/vendor_completions.d/{program}.fish") for program in PROGRAMS)):
+        (folder / "share" / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FILES / source, folder / "share" / place)
+    return folder / "share"
+
+
+SHELL_WORDS = [
+    ("sparsefw-cli su", ["submit"]),
+    ("sparsefw-cli submit --method sp", ["sparsefw", "sparsegpt"]),
+    ("sparsefw-cli submit --method=wa", ["--method=wanda"]),
+    ("sparsefw-cli submit --pattern 2:", ["2:4"]),
+    ("sparsefw-cli submit --weights two.sa", ["two.safetensors"]),
+    ("sparsefw-cli submit --weights two.safetensors:a", ["two.safetensors:a.weight"]),
+    ("sparsefw-server --log-format t", ["text"]),
+]
+
+
+def in_shell(command, folder, **options):
+    env = {**clean_environment(), "PATH": f"{BIN_DIR}:/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=True, **options).stdout
+
+
+def test_fish(share, folder):
+    if not shutil.which("fish"):
+        pytest.skip("fish is not installed")
+    safetensors.write(folder / "two.safetensors", {"a.weight": np.zeros((2, 2), "<f4")})
+    for line, expected in SHELL_WORDS:
+        program = line.split()[0]
+        script = f"source {share}/fish/vendor_completions.d/{program}.fish; complete -C '{line}'"
+        assert sorted(in_shell(["fish", "-c", script], folder).split()) == expected, line
+
+
+def test_zsh(share, folder):
+    """Zsh completes only for people: a terminal of its own types the line, a tab and a return."""
+    if not shutil.which("zsh"):
+        pytest.skip("zsh is not installed")
+    safetensors.write(folder / "two.safetensors", {"a.weight": np.zeros((2, 2), "<f4")})
+    for line, expected in SHELL_WORDS:
+        if len(expected) > 1:
+            continue
+        # The line as it is after the tab goes into a file.
+        script = f"""
+          zmodload zsh/zpty
+          zpty shell zsh -f -i
+          zpty -w shell 'PS1=; fpath=({share}/zsh/vendor-completions $fpath); autoload -U compinit; compinit -u -D'
+          zpty -w shell 'keep() {{ print -r -- "$BUFFER" >{folder}/line; exit }}; zle -N keep; bindkey "^X" keep'
+          zpty -w -n shell {shlex.quote(line)}$'\\t\\x18'
+          while zpty -t shell; do zpty -r shell ignored || break; done"""
+        (folder / "line").unlink(missing_ok=True)
+        in_shell(["zsh", "-f", "-c", script], folder, timeout=HANG)
+        *before, _ = line.split()
+        assert (folder / "line").read_text().split() == [*before, *expected], line

@@ -1,5 +1,6 @@
 # Bash completion for sparsefw-cli. Commands, flags and their values are those of its own --help;
-# tests/integration/cli/test_completion.py holds it against that.
+# tests/integration/cli/test_completion.py holds it against that. As a program it prints what it offers for a
+# command line, one word a line: the completions of zsh and fish run it.
 
 # A line for every flag of a command: the flag, and the type of its value.
 _sparsefw_cli_flags() {
@@ -36,6 +37,41 @@ _sparsefw_cli_files() {
   mapfile -t COMPREPLY < <(compgen -f -- "$1")
 }
 
+# The tensors of a safetensors file, from its header.
+_sparsefw_cli_tensors() {
+  local bytes
+  bytes=$(od -An -N8 -t u8 -- "$1" 2>/dev/null)
+  ((bytes > 1 && bytes < 10000000)) || return
+  tail -c +9 -- "$1" | head -c "$bytes" |
+    grep -aoE '"[^"\\]+": *\{ *"(dtype|shape|data_offsets)"' | cut -d'"' -f2
+}
+
+# FILE[:TENSOR]
+_sparsefw_cli_tensor() {
+  local file=${1%:*} names
+  if [[ $1 != *:* || ! -f $file ]]; then
+    _sparsefw_cli_files "$1"
+    return
+  fi
+  mapfile -t names < <(_sparsefw_cli_tensors "$file")
+  _sparsefw_cli_reply "$1" "${names[*]/#/$file:}"
+}
+
+# The newest jobs of the server that the command line names.
+_sparsefw_cli_jobs() {
+  local connection=() i
+  for ((i = 2; i < COMP_CWORD; i++)); do
+    case ${COMP_WORDS[i - 1]} in
+      --server | --tls-ca | --tls-cert | --tls-key | --token-file)
+        connection+=("${COMP_WORDS[i - 1]}" "${COMP_WORDS[i]}")
+        # An address is split at ':'.
+        [[ ${COMP_WORDS[i + 1]-} != : ]] || connection[-1]+=:${COMP_WORDS[i + 2]-} ;;
+    esac
+  done
+  "${COMP_WORDS[0]}" list --limit 100 --timeout 1s "${connection[@]}" 2>/dev/null |
+    sed -nE 's/^(jobs\/[^ ]+) .*/\1/p'
+}
+
 # KEY=VALUE[,VALUE...]: $1 is the key, empty while it is being typed.
 _sparsefw_cli_sweep() {
   local key=$1 text=$2 flags=$3 done= values=
@@ -53,6 +89,8 @@ _sparsefw_cli_sweep() {
   [[ $text != *,* ]] || done+="${text%,*},"
   case $key in
     swaps | reconstruct | joint) values="on off" ;;
+    alpha) values="0 0.5 0.9" ;;
+    sparsity) values="0.5 0.6 0.7" ;;
     *) values=$(_sparsefw_cli_values "$(sed -n "s/^--$key //p" <<<"$flags")") ;;
   esac
   _sparsefw_cli_reply "${text##*,}" "$values"
@@ -87,6 +125,7 @@ _sparsefw_cli() {
   flags=$(_sparsefw_cli_flags "$command")
   type=$(sed -n "s/^$flag //p" <<<"$flags")
   case $type in
+    FILE*:TENSOR*) _sparsefw_cli_tensor "$text" ;;
     FILE* | FOLDER | PATH) _sparsefw_cli_files "$text" ;;
     KEY=VALUE\[*) _sparsefw_cli_sweep "$key" "$text" "$flags" ;;
     ?*) _sparsefw_cli_reply "$text" "$(_sparsefw_cli_values "$type")" ;;
@@ -95,6 +134,8 @@ _sparsefw_cli() {
         mapfile -t COMPREPLY < <(compgen -W "$(cut -d' ' -f1 <<<"$flags")" -- "$text")
       elif [[ -z $command ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_commands)" -- "$text")
+      elif "${COMP_WORDS[0]}" "$command" --help 2>/dev/null | grep -q '^Usage: .* JOB '; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_jobs)" -- "$text")
       fi
       ;;
   esac

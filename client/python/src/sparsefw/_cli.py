@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
-from sparsefw._commands import pack
+from sparsefw._commands import load, pack, plot, wanda
 from sparsefw._inputs import files
+from sparsefw._progress import job_observer
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
 from sparsefw.errors import Error, invalid
-from sparsefw.results import Result
+from sparsefw.results import Event, Result
 
 
 def _connect(arguments: argparse.Namespace) -> Client:
@@ -82,6 +85,7 @@ def _add_prune(commands: Any) -> None:
     parser.add_argument("--device")
     parser.add_argument("--out", required=True, metavar="FILE", help="the mask, BOOL, true = keep")
     parser.add_argument("--out-weights", metavar="FILE", help="the pruned weight")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the losses; needs matplotlib")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one object")
     add_server_flags(parser)
@@ -89,6 +93,8 @@ def _add_prune(commands: Any) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
+    if arguments.plot:
+        load("matplotlib", "plot")  # said before the work is done
     weight, name = files.open_tensor(arguments.weights)
     gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None
     activations = files.open_batches(arguments.activations) if arguments.activations else None
@@ -96,12 +102,21 @@ def _prune(arguments: argparse.Namespace) -> int:
     options: dict[str, Any] = {key: getattr(arguments, key) for key in keys}
     if arguments.out_weights:
         options["return_weight"] = True
-    with _connect(arguments) as client:
+    trace = plot.Trace()
+    observer, close = job_observer(not arguments.quiet, "prune")
+
+    def seen(event: Event) -> None:
+        trace(event)
+        if observer is not None:
+            observer(event)
+
+    with _connect(arguments) as client, contextlib.ExitStack() as stack:
+        stack.callback(close)
         result = client.prune(
             weight,
             gram,
             activations=activations,
-            progress=not arguments.quiet,
+            progress=seen,
             method=arguments.method,
             pattern=arguments.pattern,
             **options,
@@ -112,6 +127,8 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.out_weights:
         data, dtype = result.weight_bytes
         _files.save(arguments.out_weights, {name or "weight": (data, dtype, result.shape)}, metadata)
+    if arguments.plot:
+        plot.show(trace, result.job, arguments.plot)
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -147,6 +164,10 @@ def _add_info(commands: Any) -> None:
     parser.set_defaults(run=_info)
 
 
+def _add_plot(commands: Any) -> None:
+    plot.add_plot(commands, add_server_flags, _connect)
+
+
 def _info(arguments: argparse.Namespace) -> int:
     with _connect(arguments) as client:
         print(client.info())
@@ -154,6 +175,9 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)  # argparse's own hides that nothing was written
+
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))  # it may quote the command line
 
@@ -172,6 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         pack.add_pack,
         pack.add_unpack,
         _add_info,
+        _add_plot,
     ):
         add(commands)
     return parser
@@ -188,6 +213,9 @@ def _run(words: list[str]) -> int:
         if words[:1] == ["serve"]:
             program = find_program()
             os.execv(program, [program, *words[1:]])
+        if words[:1] == ["prune-model"] and wanda.is_wanda(words[1:]):
+            words = ["prune-model", *wanda.translate(words[1:])]
+            print(f"sparsefw: the same as: sparsefw {printable(shlex.join(words))}", file=sys.stderr)
         try:
             arguments = _parser().parse_args(words)
         except SystemExit as end:  # --help, or wrong usage

@@ -40,6 +40,9 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
     """What both commands prune the model with."""
     parser.add_argument("--samples", type=int, default=128, help="sequences of calibration text")
     parser.add_argument(
+        "--seed", type=int, metavar="N", help="draw them at random; else they are spread over the text"
+    )
+    parser.add_argument(
         "--state", metavar="DIR", help="what is finished; the same command goes on from there"
     )
     parser.add_argument(
@@ -116,7 +119,12 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_prune_model(commands: Any) -> None:
     """`sparsefw prune-model`."""
-    parser = commands.add_parser("prune-model", help="prune a Hugging Face model block by block")
+    parser = commands.add_parser(
+        "prune-model",
+        help="prune a Hugging Face model block by block",
+        epilog="The option names of wanda's main.py are understood, too: --model, --prune_method, "
+        "--sparsity_ratio, --sparsity_type, --nsamples, --seed, --save_model; --data FILE.txt is the text.",
+    )
     _add_data_flags(parser, "calibration")
     parser.add_argument("--out", required=True, metavar="OUT", help="folder for the pruned model")
     _add_pruning_flags(parser)
@@ -232,6 +240,7 @@ def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict
         "propagate": not arguments.no_propagate,
         "samples": arguments.samples,
         "sequence_length": arguments.sequence_length,
+        "seed": arguments.seed,
         "allocation": arguments.allocation,
         "state_dir": arguments.state,
         "progress": not arguments.quiet,
@@ -258,6 +267,8 @@ def _tune(arguments: argparse.Namespace) -> int:
 
 def _prune_model(arguments: argparse.Namespace) -> int:
     models = _models()
+    if arguments.plot:
+        load("matplotlib", "plot")  # said before the work is done
     candidates = _candidates(arguments)
     tuning = models.Tuning(candidates, arguments.tune_blocks) if candidates else None
     with contextlib.ExitStack() as stack:

@@ -294,6 +294,14 @@ class Result:
         """
         return self.losses.lower_bound / self.losses.final if self.losses.final > 0 else 1.0
 
+    def __repr__(self) -> str:
+        """One line, for a prompt; `print` says more."""
+        shares = {"loss": self.loss, "sparsity": self.sparsity}
+        if self.losses.lower_bound > 0:
+            shares["certificate"] = self.certificate
+        said = ", ".join(f"{name} {_per_cent(share)}" for name, share in shares.items())
+        return printable(f"<sparsefw.Result of {self.job}, {self.state}, {list(self.shape)}: {said}>")
+
     def __str__(self) -> str:
         """What every client says first: loss, reduction, certificate, sparsity."""
         losses = self.losses

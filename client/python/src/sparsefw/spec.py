@@ -13,7 +13,31 @@ from sparsefw.errors import invalid
 from sparsefw.v1 import job_pb2
 
 
-class JobOptions(TypedDict, total=False):
+class SolveOptions(TypedDict, total=False):
+    """Those of JobOptions that prune_model takes for every layer alike."""
+
+    preset: str
+    alpha: float
+    iterations: int
+    step_rule: str
+    rel_gap: float
+    report_every: int
+    warm_start: Any
+    ria_exponent: float
+    shrinkage: float
+    swaps: bool
+    keep_fixed: bool
+    reconstruct: bool
+    joint: bool
+    joint_damping: float
+    joint_excluded: float
+    damping: float
+    block_size: int
+    precision: str
+    priority: int
+
+
+class JobOptions(SolveOptions, total=False):
     """What `submit`, `prune` and `sweep` take. What is not given has the server's default.
 
     preset:       "paper", "fast", "balanced" or "best": settings for what is not given. Without a preset,
@@ -52,27 +76,8 @@ class JobOptions(TypedDict, total=False):
     method: str
     pattern: str
     sparsity: float
-    alpha: float
-    iterations: int
-    step_rule: str
-    rel_gap: float
-    report_every: int
-    warm_start: Any
-    ria_exponent: float
-    shrinkage: float
-    swaps: bool
-    keep_fixed: bool
-    reconstruct: bool
-    joint: bool
-    joint_damping: float
-    joint_excluded: float
-    preset: str
-    damping: float
-    block_size: int
     return_weight: bool
     device: str
-    precision: str
-    priority: int
     deadline: float
     result_ttl: float
     labels: Mapping[str, str]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from sparsefw._inputs.packages import needed
 from sparsefw._text import printable
 from sparsefw.errors import Error
 from sparsefw.results import Result
@@ -90,11 +90,7 @@ class SweepResult(Sequence[SweepPoint]):
 
     def to_pandas(self) -> Any:
         """`rows` as a pandas.DataFrame; pandas must be installed."""
-        try:
-            pandas: Any = importlib.import_module("pandas")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("pandas is not installed: pip install pandas", name="pandas") from error
-        return pandas.DataFrame(self.rows())
+        return needed("pandas", "pandas").DataFrame(self.rows())
 
     def __str__(self) -> str:
         rows = self.rows()

@@ -258,7 +258,7 @@ def test_an_encoder(client):
     ("options", "words"),
     [
         ({"sparsity": None}, "needs sparsity"),
-        ({"pattern": "2:4"}, "its own sparsity"),
+        ({"pattern": "2:4", "sparsity": 0.6}, "its own sparsity, 0.5; got sparsity=0.6"),
         ({"gram": "here"}, "gram must be"),
         ({"steps": 5}, "no option steps"),
         ({"labels": {"a": "b"}}, "sets labels itself"),

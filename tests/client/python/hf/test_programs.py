@@ -236,12 +236,12 @@ def test_wrong_steps_are_named_before_a_server_is_looked_for(dense, folder, caps
 
 
 def test_without_torch_the_commands_say_so(monkeypatch, capsys):
-    from sparsefw import _cli_models
+    from sparsefw import _commands
 
     def missing(name):
         raise ImportError("gone", name="torch")
 
-    monkeypatch.setattr(_cli_models.importlib, "import_module", missing)
+    monkeypatch.setattr(_commands.importlib, "import_module", missing)
     assert _cli.main(["eval-perplexity", ".", "--data", "x"]) == 2
     assert "torch is not installed: pip install 'sparsefw[hf]'" in capsys.readouterr().err
 

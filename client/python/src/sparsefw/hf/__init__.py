@@ -8,6 +8,16 @@
 Needs PyTorch and transformers: pip install 'sparsefw[hf]'.
 """
 
+try:
+    import torch as _torch  # noqa: F401
+    import transformers as _transformers  # noqa: F401
+except ModuleNotFoundError as _error:
+    if _error.name not in ("torch", "transformers"):
+        raise
+    raise ModuleNotFoundError(
+        f"{_error.name} is not installed: pip install 'sparsefw[hf]'", name=_error.name
+    ) from None
+
 from sparsefw.hf import packing
 from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.perplexity import Perplexity, evaluate_perplexity

@@ -17,23 +17,19 @@ Curve = Sequence[Mapping[str, float]]
 def by_name(
     matrices: Sequence[Matrix], rules: Mapping[str, float], otherwise: float | None
 ) -> dict[str, float]:
-    """The sparsity of the first rule, a regular expression, that is found in the parameter's name."""
-    compiled = [(compile_rule(pattern), float(value)) for pattern, value in rules.items()]
+    """The sparsity of the first rule that holds for the parameter's name."""
+    compiled = [(compile_rule(text), float(value)) for text, value in rules.items()]
     chosen: dict[str, float] = {}
     for matrix in matrices:
-        for pattern, value in compiled:
-            if pattern.search(matrix.name):
+        for rule, value in compiled:
+            if rule.holds(matrix.name):
                 chosen[matrix.name] = value
                 break
         else:
             if otherwise is None:
                 raise invalid(f"no rule of allocation matches {matrix.name}, and no sparsity is given")
             chosen[matrix.name] = otherwise
-    unused = [
-        pattern.pattern
-        for pattern, _ in compiled
-        if not any(pattern.search(matrix.name) for matrix in matrices)
-    ]
+    unused = [rule.text for rule, _ in compiled if not any(rule.holds(matrix.name) for matrix in matrices)]
     if unused:
         raise invalid(f'the rule "{unused[0]}" of allocation matches no matrix')
     return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -92,12 +93,14 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
     raise invalid("data must be texts, or token ids; got a mixture")
 
 
-def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list[Any]:
+def sequences(
+    tokenizer: Any, data: Any, length: int, count: int | None, seed: int | None = None
+) -> list[Any]:
     """Token ids as tensors [1, tokens].
 
     Text and one long list of ids are cut into sequences of `length`; of more than `count` of them those
-    are taken that are spread evenly. What is left at the end is used only where there is no whole
-    sequence. Ids that come in sequences stay in them, cut at `length`.
+    are taken that are spread evenly, or, with a seed, drawn at random. What is left at the end is used
+    only where there is no whole sequence. Ids that come in sequences stay in them, cut at `length`.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no data, fewer than two tokens, wrong types.
@@ -111,7 +114,9 @@ def sequences(tokenizer: Any, data: Any, length: int, count: int | None) -> list
     if min(len(part) for part in parts) < 2:
         raise invalid("a sequence must have at least two tokens")
     if count is not None and len(parts) > count:
-        parts = [parts[index * len(parts) // count] for index in range(count)]
+        spread = [index * len(parts) // count for index in range(count)]
+        drawn = spread if seed is None else sorted(random.Random(seed).sample(range(len(parts)), count))
+        parts = [parts[index] for index in drawn]
     return [torch.tensor([part], dtype=torch.long) for part in parts]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence, Set
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from sparsefw.errors import invalid
 from sparsefw.torch import is_conv1d
 
+# Begins a rule in the style of llm-compressor.
+_ANCHORED: Final = "re:"
 # Parameters with two or more dimensions of these multiply no token as a matrix does.
 _NO_MATRICES = (torch.nn.Embedding, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
@@ -122,7 +124,7 @@ def _experts(prefix: str, path: str, module: Any) -> Iterable[Matrix]:
             yield Matrix(name, path, attribute, rows, columns, module.is_transposed, expert, side)
 
 
-def _is_router(block: Any, path: str, module: Any) -> bool:
+def is_router(block: Any, path: str, module: Any) -> bool:
     """Chooses the experts: beside a module "experts", with a row for each of them."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, torch.nn.Parameter) or weight.dim() != 2:
@@ -139,22 +141,22 @@ def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> 
     """The blocks with their matrices.
 
     Args:
-        ignore:  regular expressions; a parameter in whose name one is found stays dense.
+        ignore:  regular expressions; a parameter that one holds for stays dense (Rule).
         routers: those that choose experts are pruned like other layers; else they stay dense.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): a parameter with two or more dimensions, in a block or outside,
             that this does not cover: it would stay dense and nobody would know.
     """
-    patterns = [compile_rule(text) for text in ignore]
+    rules = [compile_rule(text) for text in ignore]
     path = find_blocks(model)
-    outside, uncovered = _outside(model, path, patterns)
+    outside, uncovered = _outside(model, path, rules)
     # By memory: what is tied to a parameter that stays dense stays dense too.
     fixed = {id(parameter) for parameter in outside.values()}
     fixed |= {
         id(parameter)
         for name, parameter in model.named_parameters(remove_duplicate=False)
-        if any(pattern.search(name) for pattern in patterns)
+        if any(rule.holds(name) for rule in rules)
         or (parameter.dim() == 1 and not name.startswith(f"{path}."))
     }
     blocks = []
@@ -188,7 +190,7 @@ def dense_outside(model: Any, ignore: Sequence[str] = ()) -> list[str]:
     return list(_outside(model, find_blocks(model), [compile_rule(text) for text in ignore])[0])
 
 
-def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[dict[str, Any], list[str]]:
+def _outside(model: Any, path: str, ignore: Sequence[Rule]) -> tuple[dict[str, Any], list[str]]:
     """(parameters outside of the blocks that stay dense on purpose, others)"""
     in_blocks = {id(parameter) for parameter in model.get_submodule(path).parameters()}
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
@@ -199,7 +201,7 @@ def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[
         if parameter.dim() < 2 or name.startswith(f"{path}."):
             continue
         owner = model.get_submodule(name.rpartition(".")[0])
-        ignored = any(pattern.search(name) for pattern in ignore)
+        ignored = any(rule.holds(name) for rule in ignore)
         if ignored or id(parameter) in known or isinstance(owner, _NO_MATRICES):
             dense[name] = parameter
         elif id(parameter) not in in_blocks:  # else the block covers it
@@ -207,12 +209,26 @@ def _outside(model: Any, path: str, ignore: Sequence[re.Pattern[str]]) -> tuple[
     return dense, uncovered
 
 
-def compile_rule(pattern: str) -> re.Pattern[str]:
+@dataclasses.dataclass(frozen=True)
+class Rule:
     """A regular expression of `ignore` or `allocation`."""
+
+    text: str
+    expression: re.Pattern[str]
+
+    def holds(self, name: str) -> bool:
+        """It is found in a parameter's name; after "re:", it matches the beginning of the module's name."""
+        if self.text.startswith(_ANCHORED):
+            return self.expression.match(name.rpartition(".")[0]) is not None
+        return self.expression.search(name) is not None
+
+
+def compile_rule(text: str) -> Rule:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where it is no regular expression."""
     try:
-        return re.compile(pattern)
+        return Rule(text, re.compile(text.removeprefix(_ANCHORED)))
     except re.error as error:
-        raise invalid(f'"{pattern}" is no regular expression: {error}') from None
+        raise invalid(f'"{text}" is no regular expression: {error}') from None
 
 
 def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) -> tuple[Block, list[str]]:
@@ -222,9 +238,9 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
     for path, module in block.named_modules():
         if is_experts(module):
             matrices += _experts(name, path, module)
-        elif _is_router(block, path, module) and not routers:
+        elif is_router(block, path, module) and not routers:
             dense.append(f"{name}.{path}.weight")
-        elif isinstance(module, torch.nn.Linear) or is_conv1d(module) or _is_router(block, path, module):
+        elif isinstance(module, torch.nn.Linear) or is_conv1d(module) or is_router(block, path, module):
             rows, columns = module.weight.shape
             flat = is_conv1d(module)
             label = f"{name}.{path}.weight" if path else f"{name}.weight"

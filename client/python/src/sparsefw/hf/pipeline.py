@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.pools.choice import Given
 from sparsefw.hf.report import Report
-from sparsefw.hf.settings import Settings
+from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
@@ -32,8 +32,9 @@ def prune_model(
     ignore: str | Sequence[str] = ("lm_head",),
     routers: bool = False,
     propagate: bool = True,
-    samples: int = 128,
-    sequence_length: int = 2048,
+    samples: int = SAMPLES,
+    sequence_length: int = SEQUENCE_LENGTH,
+    seed: int | None = None,
     allocation: str | Mapping[str, float] = "uniform",
     allocation_bound: float = 0.1,
     refine_blocks: bool | BlockRefinement | Mapping[str, Any] | None = None,
@@ -47,7 +48,7 @@ def prune_model(
     split_above: int = SPLIT_ABOVE,
     device: Any = None,
     trace: bool = False,
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> Report:
     """Prunes the linear layers in the blocks of a Hugging Face model.
 
@@ -67,13 +68,17 @@ def prune_model(
                    "balanced", "best" prune and refine, slower in this order; "paper" is the paper's. It
                    is "balanced" where no method, no option of one and no training is named.
         server:    "auto", "host:port", a client, or a list of servers.
-        ignore:    regular expressions of parameter names that stay dense, or one of them. A parameter with
-                   two or more dimensions that is neither covered nor ignored is an error. Embeddings and the
-                   output head always stay dense, whatever is given here; so does what is tied to them.
+        ignore:    regular expressions, or one; a parameter in whose name one is found stays dense. After
+                   "re:" one is matched with the beginning of the module's name, as llm-compressor does. A
+                   parameter with two or more dimensions that is neither covered nor ignored is an error.
+                   Embeddings and the output head always stay dense, whatever is given here; so does what is
+                   tied to them.
         routers:   also prune what chooses the experts; they stay dense otherwise.
         propagate: False: every block sees what the dense model gives it.
-        samples:   sequences of calibration text, at most.
-        sequence_length: tokens of a sequence, at most.
+        samples:   sequences of calibration text, at most. num_calibration_samples is the same.
+        sequence_length: tokens of a sequence, at most. max_seq_length is the same.
+        seed:      None: where there are more sequences than `samples`, those are taken that are spread evenly
+                   over the text; a number: sequences drawn at random with it.
         allocation: "uniform"; "loss-curve": a sweep on every matrix first, then the split of the budget that
                    minimises the sum of relative losses, each sparsity within allocation_bound of
                    `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
@@ -121,6 +126,7 @@ def prune_model(
         propagate=propagate,
         samples=samples,
         sequence_length=sequence_length,
+        seed=seed,
         allocation=allocation,
         allocation_bound=allocation_bound,
         gram=gram,
@@ -154,8 +160,9 @@ def tune(
     server: Given = "auto",
     ignore: str | Sequence[str] = ("lm_head",),
     routers: bool = False,
-    samples: int = 128,
-    sequence_length: int = 2048,
+    samples: int = SAMPLES,
+    sequence_length: int = SEQUENCE_LENGTH,
+    seed: int | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     progress: bool = True,
     gram_memory: int = GRAM_MEMORY,
@@ -188,6 +195,7 @@ def tune(
         propagate=options.pop("propagate", True),
         samples=samples,
         sequence_length=sequence_length,
+        seed=seed,
         allocation=options.pop("allocation", "uniform"),
         allocation_bound=options.pop("allocation_bound", 0.1),
         gram=options.pop("gram", "auto"),

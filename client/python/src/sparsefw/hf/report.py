@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import importlib
 import json
 import os
 import re
 from pathlib import Path
 from typing import Any, Final
 
+from sparsefw._inputs.packages import needed, new_figure
 from sparsefw._text import printable
 
 # The bound holds for masks that keep what was fixed from the start (alpha), not for all.
@@ -98,7 +98,7 @@ class Report:
 
     def to_pandas(self) -> Any:
         """`rows` as a pandas.DataFrame; pandas must be installed."""
-        return importlib.import_module("pandas").DataFrame(self.rows())
+        return needed("pandas", "pandas").DataFrame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -110,10 +110,7 @@ class Report:
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draws the reduction of the local loss by block and type of matrix; needs matplotlib."""
-        backend = importlib.import_module("matplotlib.backends.backend_agg")
-        figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 4.5), layout="constrained")
-        backend.FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
+        figure, axes = new_figure()
         lines: dict[str, dict[int, list[float]]] = collections.defaultdict(
             lambda: collections.defaultdict(list)
         )

@@ -23,7 +23,7 @@ from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.layout import Block, Matrix, dense_outside
 from sparsefw.hf.pools.choice import Place, open_pool
 from sparsefw.hf.pools.servers import Servers
-from sparsefw.hf.pools.tasks import Pool, Task
+from sparsefw.hf.pools.tasks import Pool, Task, task_of
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
@@ -37,7 +37,6 @@ DISTILLATION: Final = "distillation"
 # Losses of hidden states in a row, without a block between them, after which a run fails.
 _TRIES: Final = 3
 Outcome = TypeVar("Outcome")
-UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 
 
 class Run:
@@ -283,14 +282,7 @@ class Run:
     ) -> Task:
         weight = matrix.view(block).cpu().contiguous()
         options: dict[str, Any] = self._settings.job_options(shares.get(matrix.name, 0.0))
-        if tokens > 0:
-            return Task(matrix, weight, group.key, options)
-        # An expert that nothing was routed to: with the identity for a Gram matrix, the best mask is
-        # that of the largest weights, and no new weights are better.
-        keep: dict[str, Any] = {
-            key: options[key] for key in ("pattern", "sparsity", "device") if key in options
-        }
-        return Task(matrix, weight, group.key, {**keep, "method": "magnitude"}, UNSEEN)
+        return task_of(matrix, weight, group.key, options, tokens)
 
     def _with_grams(self, pool: Pool, step: Step) -> Iterator[tuple[list[Group], dict[str, int]]]:
         """Groups whose Gram matrices are in the pool, and the tokens in them, 0 where there are none.

@@ -20,6 +20,23 @@ from sparsefw.hf.values import plain
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
+SAMPLES: Final = 128
+SEQUENCE_LENGTH: Final = 2048
+# What llm-compressor's oneshot calls them.
+_ALIASES: Final = {
+    "num_calibration_samples": ("samples", SAMPLES),
+    "max_seq_length": ("sequence_length", SEQUENCE_LENGTH),
+}
+
+
+class ModelOptions(spec.SolveOptions, total=False):
+    """What prune_model takes beside its own arguments: job_device is the device of the jobs."""
+
+    job_device: str
+    num_calibration_samples: int
+    max_seq_length: int
+
+
 # What says nothing about how a matrix is pruned.
 _OF_NO_METHOD: Final = {*_OWN, "device", "precision", "priority"}
 
@@ -44,9 +61,11 @@ class Settings:
     options: Mapping[str, Any]
     refine_blocks: BlockRefinement | Mapping[str, Any] | bool | None = None
     distill: Distillation | Mapping[str, Any] | bool | None = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         options = {key: value for key, value in self.options.items() if value is not None}
+        self._take_aliases(options)
         if "job_device" in options:
             options["device"] = options.pop("job_device")
         object.__setattr__(self, "options", options)
@@ -86,6 +105,14 @@ class Settings:
         except (TypeError, ValueError) as error:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
+    def _take_aliases(self, options: dict[str, Any]) -> None:
+        for alias, (name, usual) in _ALIASES.items():
+            if alias not in options:
+                continue
+            if getattr(self, name) != usual:
+                raise invalid(f"{alias} is another name for {name}; give one of them")
+            object.__setattr__(self, name, options.pop(alias))
+
     @property
     def preset(self) -> str | None:
         """The model preset: the one that was asked for. Where neither a preset nor a method, an option of one
@@ -119,7 +146,9 @@ class Settings:
     def refined_by(self) -> str:
         """What asks for refinement, for messages."""
         if self.refine_blocks is None:
-            return f'preset "{self.preset}" (it refines; refine_blocks=False goes without)'
+            asked = "preset" in self.options
+            alone = "refine_blocks=False goes" if asked else f'preset="{self.preset}", refine_blocks=False go'
+            return f'preset "{self.preset}" (it refines; {alone} without)'
         return "refine_blocks"
 
     @property
@@ -154,8 +183,8 @@ class Settings:
             options["method"] = "sparsefw"
         if ":" not in self.pattern:
             options["sparsity"] = sparsity
-        elif self.sparsity is not None:
-            raise invalid(f'pattern "{self.pattern}" has its own sparsity; got sparsity={self.sparsity}')
+        else:
+            spec.make_pattern(self.pattern, self.sparsity)  # it has its own: another one is refused
         return options
 
     def facts(self, model: Any, data: str, samples: Sequence[Any]) -> dict[str, Any]:

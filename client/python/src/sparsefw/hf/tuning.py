@@ -43,7 +43,7 @@ from sparsefw.paired import paired
 _COMMON: Final = (
     "model", "tokenizer", "data", "sparsity", "pattern", "server", "ignore", "routers", "samples",
     "sequence_length", "state_dir", "out", "progress", "device", "trace", "tune", "gram_memory",
-    "split_above", "distill",
+    "split_above", "distill", "seed", "num_calibration_samples", "max_seq_length",
 )  # fmt: skip
 _FIELDS: Final = ("method", "propagate", "allocation", "allocation_bound", "gram", "refine_blocks")
 # In a run's folder.

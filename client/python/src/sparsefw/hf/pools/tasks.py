@@ -17,6 +17,7 @@ from sparsefw.hf.source import Source
 from sparsefw.results import Event, Progress, Result
 from sparsefw.sweep_results import SweepResult
 
+UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
 # What a trace keeps of a report.
 TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 # [first, last + 1)
@@ -102,6 +103,20 @@ class Pool(Protocol):
     ) -> Iterator[tuple[Task, list[dict[str, float]]]]:
         """For every task, in their order: (sparsity, loss) of one sweep on its Gram matrix."""
         ...
+
+
+def task_of(matrix: Matrix, weight: Any, gram: str, options: Mapping[str, Any], tokens: int) -> Task:
+    """The task of a matrix.
+
+    Args:
+        tokens: those that the Gram matrix is the sum of; 0 where it is the identity.
+    """
+    if tokens > 0:
+        return Task(matrix, weight, gram, options)
+    # An expert that nothing was routed to: with the identity for a Gram matrix, the best mask is that of the
+    # largest weights, and no new weights are better.
+    keep = {key: options[key] for key in ("pattern", "sparsity", "device") if key in options}
+    return Task(matrix, weight, gram, {**keep, "method": "magnitude"}, UNSEEN)
 
 
 def parts_of(task: Task, split_above: int) -> list[Rows]:

@@ -86,7 +86,10 @@ def check_trainable(model: Any, sequences: int, what: str) -> None:
         what: asks for them.
     """
     if sequences < 2:
-        raise invalid(f"{what} needs at least two sequences, one of them held back; got {sequences}")
+        raise invalid(
+            f"{what} needs at least two sequences, one of them held back; got {sequences}: give more text, "
+            "or a smaller sequence_length"
+        )
     check_blocks_apart(model, what)
 
 

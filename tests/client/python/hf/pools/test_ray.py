@@ -119,7 +119,7 @@ def test_a_server_that_ends_counts_as_a_lost_worker(nodes, dense, folder, place)
 
 DRIVER = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/pools"]
 import torch
 torch.set_num_threads(1)
 import test_ray
@@ -132,7 +132,7 @@ prune_model(folder + "/dense", server=Ray(address=address, cpus=1), state_dir=sy
 
 def test_nothing_of_a_killed_driver_stays_and_the_same_call_goes_on(nodes, dense, folder, place):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    words = [sys.executable, "-c", DRIVER, str(Path(__file__).parent), str(dense), nodes.address, str(folder)]
+    words = [sys.executable, "-c", DRIVER, str(Path(__file__).parents[1]), str(dense), nodes.address, str(folder)]
     with open(folder / "log", "w") as log:
         driver = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
         wait_until(lambda: (folder / "state/block-0000.json").exists() or driver.poll() is not None, "a block")
