@@ -24,10 +24,12 @@ function(cuda_engine_test name)
     *DenseShareTest*float64*always *DenseShareTest*float64*sometimes
     *IterationStateTest*float32*alpha_0 *IterationStateTest*float64*open_loop_alpha_0
     *ResumeTest*alpha_5 *ResumeTest*float64*alpha_0
-    *DeterminismTest*float32*alpha_0 *PruneTest*alps*33x156*)
+    *DeterminismTest*float32*alpha_0 *PruneTest*alps*33x156*
+    *JointTest.EveryPatternAlphaAndDType*cuda_float64 *JointLimitsTest.OutOfTime*cuda_float64
+    *JointLimitsTest.SameBits*cuda_float64)
   if(SPARSEFW_SANITIZER)
     string(APPEND _left_out ":"
-        *PathTest*:*PruneTest*alps*:*ProductPrecisionTest*:*RefreshTest*:*ShapeTest*F16:*DenseShareTest*per_row*)
+        *PathTest*:*JointLimitsTest.*:*PruneTest*alps*:*ProductPrecisionTest*:*RefreshTest*:*ShapeTest*F16:*DenseShareTest*per_row*)
   endif()
   add_test(NAME ${name}_cuda_on_host COMMAND ${name} --gtest_filter=*cuda*-${_left_out})
   set_tests_properties(${name}_cuda_on_host PROPERTIES

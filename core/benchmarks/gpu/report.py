@@ -11,7 +11,8 @@ def _layer(case):
 def preset_table(results):
     """Whole solves by layer presets, on the device and on the host's CPU."""
     rows = [[_layer(case), case["pattern"], case["preset"], case["on"], f"{case['seconds']:.3g}",
-             f"{case['load_seconds']:.3g}", f"{case['final_loss'] / case['full_loss']:.4%}"]
+             f"{case['load_seconds']:.3g}",
+             f"{(case['reconstructed_loss'] or case['final_loss']) / case['full_loss']:.4%}"]
             for case in goals.select(results, measure="preset")]
     return table(["layer", "pattern", "preset", "on", "seconds", "until the first mask", "loss"],
                  rows)

@@ -272,6 +272,7 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
               {"relaxed_loss", result.relaxed_loss},
               {"final_loss", result.final_loss},
               {"lower_bound", result.lower_bound},
+              {"reconstructed_loss", result.reconstructed_loss},
               {"swaps", result.swaps}};
 }
 

@@ -149,7 +149,7 @@ TEST(RowMatchingTest, TolerancesOfBothRowsCount) {
 
 TEST(RowMatchingTest, SmallGainsWaitForALaterRound) {
   const std::vector<RowTerms> terms = {Terms(0, kInfinity), Terms(kInfinity, -8),
-                                       Terms(0, kInfinity), Terms(kInfinity, -1.9)};
+                                       Terms(0, kInfinity), Terms(kInfinity, -0.7)};
   EXPECT_THAT(MatchRows(terms, std::vector<double>(4, 0)), ElementsAre(RowMatch{0, 1}));
 }
 

@@ -24,7 +24,7 @@ struct RowMatch {
 
 // An exchange that lowers the loss by less than this part of what the best one
 // does waits for a later round: rows that have more to give or to take come first.
-inline constexpr double kLeastOfBest = 0.25;
+inline constexpr double kLeastOfBest = 0.1;
 
 // The first match is the best of all exchanges between two rows; then the rows
 // left in the order of their terms. Each lowers the loss by more than the
