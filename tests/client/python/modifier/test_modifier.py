@@ -63,6 +63,16 @@ def test_every_weight_is_that_of_prune_model(dense, arguments, options):
     assert differing(model, oneshots.load(dense)) == [row["name"] for row in report.layers]
 
 
+@pytest.mark.parametrize(("pipeline", "propagate"), [("sequential", True), ("basic", False)])
+def test_other_pipelines(dense, pipeline, propagate):
+    """The basic one runs the whole dense model once."""
+    model, modifier = oneshots.load(dense), SparseFWModifier(sparsity=0.5, method="wanda")
+    oneshots.oneshot(model, modifier, pipeline=pipeline)
+    other, report = oneshots.pruned(dense, sparsity=0.5, method="wanda", propagate=propagate)
+    assert len(modifier.report.layers) == 14
+    assert differing(model, other) == []
+
+
 @pytest.mark.parametrize(("structure", "removed", "group"), [("2:4", 2, 4), ("1:4", 1, 4), ("4:8", 4, 8)])
 def test_n_of_m_are_removed(dense, structure, removed, group):
     model, modifier = oneshots.modified(dense, mask_structure=structure, method="wanda")
