@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& give
   const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
     auto writer = std::make_unique<Connection>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW,
                                                kBusyTimeoutMs);
-    SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, path));
+    SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, given));
     Execute(*writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
     Execute(*writer, "PRAGMA journal_mode = WAL");
     Execute(*writer, "PRAGMA synchronous = FULL");

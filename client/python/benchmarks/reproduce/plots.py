@@ -21,8 +21,8 @@ def plot_sweeps(runs, sweeps, path):
             there = [(at, runs[run]) for at, (run, _) in sweeps[name].items() if run in runs]
             label = "Wanda" if name.endswith("Wanda") else "SparseFW"
             xs = [at for at, _ in there]
-            rows = (
-                [run["perplexity"][text]["value"] for _, run in there], [100 * mean_loss(run) for _, run in there])
+            perplexities = [run["perplexity"][text]["value"] for _, run in there]
+            rows = (perplexities, [100 * mean_loss(run) for _, run in there])
             for axis, ys in zip(axes[:, column], rows, strict=True):
                 axis.plot(xs, ys, marker="o", color=COLORS[label], label=label)
             axes[1, column].set_xscale("log")
@@ -47,7 +47,8 @@ def plot_traces(run, path):
     traces = along_iterations(run)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     panels = (
-        (left, "relaxed_loss", "relaxed mask", "tab:blue"), (left, "rounded_loss", "rounded mask", "tab:orange"),
+        (left, "relaxed_loss", "relaxed mask", "tab:blue"),
+        (left, "rounded_loss", "rounded mask", "tab:orange"),
         (right, "threshold_residual", "threshold residual", "tab:green"))
     for axis, column, label, color in panels:
         xs, _, low, median, high = zip(*traces[column], strict=True)
