@@ -11,6 +11,7 @@ namespace sparsefw::server {
 void LiveJobs::Accepted(const Job& job) {
   LiveJob live;
   live.name = job.name;
+  live.labels = ShowLabels(job.spec.labels);
   live.method = job.spec.sweep.empty() ? std::string(NameOf(job.spec.options.method))
                                        : absl::StrFormat("sweep of %d", job.spec.sweep.size());
   live.pattern = ToString(job.spec.pattern);
@@ -54,6 +55,19 @@ void LiveJobs::Progressed(const std::string& job, const ProgressReport& report) 
   trace.push_back({report.iteration, report.relaxed_loss, report.best_loss});
 }
 
+void LiveJobs::Ended(const Job& job) {
+  JobEnd end = EndOf(job);
+  MutexLock lock(mutex_);
+  const auto found = jobs_.find(job.name);
+  if (found == jobs_.end()) return;
+  LiveJob& live = found->second.job;
+  live.progress = {};
+  live.trace = {};
+  ended_.push_front({std::move(live), std::move(end)});
+  if (ended_.size() > kEndedKept) ended_.pop_back();
+  jobs_.erase(found);
+}
+
 void LiveJobs::Gone(const Job& job) {
   MutexLock lock(mutex_);
   jobs_.erase(job.name);
@@ -66,6 +80,7 @@ LiveJobs::View LiveJobs::Look(size_t limit) const {
     for (const auto& [name, entry] : jobs_) {
       (entry.running ? view.running : view.queued).push_back(entry.job);
     }
+    view.ended.assign(ended_.begin(), ended_.end());
   }
   std::ranges::sort(view.running, {}, &LiveJob::start_time);
   std::ranges::sort(view.queued, {}, &LiveJob::number);

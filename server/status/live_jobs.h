@@ -1,8 +1,10 @@
-// The jobs that wait or run now, with the way their loss went, for the status page.
+// The jobs that wait or run now, with the way their loss went, and those that ended last, for the
+// status page.
 #ifndef SPARSEFW_SERVER_STATUS_LIVE_JOBS_H_
 #define SPARSEFW_SERVER_STATUS_LIVE_JOBS_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
+#include "server/status/ended_job.h"
+#include "server/status/shown_labels.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -25,6 +29,7 @@ struct TracePoint {
 struct LiveJob {
   int64_t number = 0;  // counted from the start of the server
   std::string name;
+  ShownLabels labels;
   std::string method;   // "sparsefw"; "sweep of 12" for a sweep
   std::string pattern;  // "per_row 60%"
   int64_t rows = 0;
@@ -36,21 +41,30 @@ struct LiveJob {
   std::vector<TracePoint> trace;  // oldest first, at most kTracePoints
 };
 
-// Thread-safe; every call is quick. It holds a job from its acceptance to its end.
+struct EndedJob {
+  LiveJob job;  // without progress and trace
+  JobEnd end;
+};
+
+// Thread-safe; every call is quick. It holds a job from its acceptance to its end, and of the last
+// ends in memory alone: a server that starts has none.
 class LiveJobs {
  public:
   static constexpr size_t kTracePoints = 128;
+  static constexpr size_t kEndedKept = 20;
 
   void Accepted(const Job& job);
   void Started(const Job& job);
   // Where a trace is full, every second point goes: it stays evenly spread.
   void Progressed(const std::string& job, const ProgressReport& report);
-  void Gone(const Job& job);  // ended, or left for a later process
+  void Ended(const Job& job);
+  void Gone(const Job& job);  // left for a later process
 
   struct View {
     std::vector<LiveJob> running;  // the longest first
     std::vector<LiveJob> queued;   // the oldest first, at most `limit`
     int64_t queue_length = 0;
+    std::vector<EndedJob> ended;  // the latest first, at most kEndedKept
   };
   View Look(size_t limit) const;
 
@@ -64,6 +78,7 @@ class LiveJobs {
   mutable Mutex mutex_;
   int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<std::string, Entry> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::deque<EndedJob> ended_ ABSL_GUARDED_BY(mutex_);  // the latest first
 };
 
 }  // namespace sparsefw::server

@@ -1,6 +1,7 @@
 #include "server/status/status_document.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "nlohmann/json.hpp"
 
@@ -17,7 +18,24 @@ Json Common(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
                {"pattern", job.pattern},
                {"shape", {job.rows, job.cols}},
                {"age_s", absl::ToDoubleSeconds(now - job.create_time)}};
-  if (facts.show_names) json["name"] = job.name;
+  if (facts.show_names) {
+    json["name"] = job.name;
+    json["labels"] = job.labels.labels;
+    json["labels_left_out"] = job.labels.left_out;
+  }
+  return json;
+}
+
+Json Share(std::optional<double> share) { return share ? Json(*share) : Json(nullptr); }
+
+Json Ended(const EndedJob& job, const StatusFacts& facts, absl::Time now) {
+  Json json = Common(job.job, facts, now);
+  json["state"] = NameOf(job.end.state);
+  json["reason"] = job.end.reason;
+  json["end_time"] = Seconds(job.end.time);
+  json["ran_s"] = job.end.ran ? Json(absl::ToDoubleSeconds(*job.end.ran)) : Json(nullptr);
+  json["loss"] = Share(job.end.loss);
+  json["certificate"] = Share(job.end.certificate);
   return json;
 }
 
@@ -29,6 +47,7 @@ Json Running(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
   json["iteration"] = report.iteration;
   json["iterations_total"] = report.iterations_total;
   json["sweep_point"] = report.sweep_point;
+  json["warm_start_loss"] = report.warm_start_loss;
   // A share of the warm start's loss, as is JobResult.relative_reduction.
   json["reduction"] =
       report.warm_start_loss > 0 ? 1 - report.best_loss / report.warm_start_loss : 0.0;
@@ -41,7 +60,7 @@ Json Running(const LiveJob& job, const StatusFacts& facts, absl::Time now) {
   return json;
 }
 
-Json Share(int64_t used, int64_t budget) { return {{"used", used}, {"budget", budget}}; }
+Json Usage(int64_t used, int64_t budget) { return {{"used", used}, {"budget", budget}}; }
 
 Json Devices(const Gauges& gauges) {
   Json devices = Json::array();
@@ -49,7 +68,7 @@ Json Devices(const Gauges& gauges) {
     devices.push_back({{"name", usage.device.name},
                        {"jobs", usage.jobs},
                        {"streams", usage.device.streams},
-                       {"memory", Share(usage.reserved_bytes, usage.device.memory_bytes)},
+                       {"memory", Usage(usage.reserved_bytes, usage.device.memory_bytes)},
                        {"lost", usage.lost}});
   }
   return devices;
@@ -77,11 +96,13 @@ std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
   for (const LiveJob& job : jobs.running) json["running"].push_back(Running(job, facts, now));
   json["queue"] = Json::array();
   for (const LiveJob& job : jobs.queued) json["queue"].push_back(Common(job, facts, now));
+  json["ended"] = Json::array();
+  for (const EndedJob& job : jobs.ended) json["ended"].push_back(Ended(job, facts, now));
   json["devices"] = Devices(gauges);
-  json["tensor_memory"] = Share(gauges.memory_used_bytes, gauges.memory_budget_bytes);
-  json["solve_memory"] = Share(gauges.solve_memory_used_bytes, gauges.solve_memory_budget_bytes);
-  json["staging_memory"] = Share(gauges.staging_used_bytes, gauges.staging_budget_bytes);
-  json["disk"] = Share(gauges.disk_used_bytes, gauges.disk_budget_bytes);
+  json["tensor_memory"] = Usage(gauges.memory_used_bytes, gauges.memory_budget_bytes);
+  json["solve_memory"] = Usage(gauges.solve_memory_used_bytes, gauges.solve_memory_budget_bytes);
+  json["staging_memory"] = Usage(gauges.staging_used_bytes, gauges.staging_budget_bytes);
+  json["disk"] = Usage(gauges.disk_used_bytes, gauges.disk_budget_bytes);
   json["tensors"] = gauges.tensors;
   json["tensors_corrupt"] = gauges.tensors_corrupt;
   json["uploads"] = gauges.uploads;

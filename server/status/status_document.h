@@ -18,7 +18,7 @@ struct StatusFacts {
   int workers = 1;
   absl::Time start_time = {};
   std::string not_ready = {};  // why; empty: it accepts work
-  // Whoever reaches the page may know the names of jobs: the server asks nobody who he is.
+  // Whoever reaches the page may know names and labels of jobs: the server asks nobody who he is.
   bool show_names = false;
 };
 

@@ -62,7 +62,7 @@ void JobEvents::OnStarted(const Job& job) {
 
 void JobEvents::OnEnded(const Job& job) {
   metrics_->JobEnded(job);
-  live_->Gone(job);
+  live_->Ended(job);
   LogEnd(job);
   if (ended_) ended_(job);
 }

@@ -1,4 +1,4 @@
-// Counts and logs the life of jobs, and keeps those that wait or run for the status page.
+// Counts and logs the life of jobs, and tells the status page of it.
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_JOB_EVENTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_JOB_EVENTS_H_
 

@@ -1,5 +1,6 @@
 """The status page: the figures of /metrics, and no error in a real browser."""
 import hashlib
+import html
 import html.parser
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from support.layers import ENDLESS, Layer
 from support.processes import HANG, Cli, wait_until
 
+MARKUP = "<img src=x onerror=document.title=1>"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -32,12 +34,14 @@ def metric(server, name):
 
 @pytest.fixture
 def busy(start_server, folder):
-    """One job runs, three wait, one call was refused."""
+    """One job runs, three wait, one has ended, one call was refused. All have labels, one of markup."""
     server = start_server("--workers", "1")
     cli = Cli(server.address)
     layer = Layer(folder, 96, 128, seed=3)
-    for _ in range(4):
-        cli.run(*layer.submit(*ENDLESS, "--detach", out=False)).expect(0)
+    cli.run(*layer.submit("--method", "sparsefw", "--iterations", "40", "--label", "layer=0.attention")).expect(0)
+    for i in range(4):
+        cli.run(*layer.submit(*ENDLESS, "--detach", "--label", f"layer={i + 1}.mlp", "--label", f"note={MARKUP}",
+                              out=False)).expect(0)
     cli.run("status", "jobs/none")
     wait_until(lambda: len((status(server)["running"] or [{"trace": []}])[0]["trace"]) > 2, "a trace")
     return server
@@ -52,9 +56,33 @@ def test_its_figures_are_those_of_the_metrics(busy):
     job = now["running"][0]
     assert job["name"].startswith("jobs/") and job["method"] == "sparsefw" and job["iteration"] > 0
     assert 0 < job["reduction"] < 1
+    assert job["labels"] == {"layer": "1.mlp", "note": MARKUP}
+    assert [one["labels"]["layer"] for one in now["queue"]] == ["2.mlp", "3.mlp", "4.mlp"]
     losses = [point[2] for point in job["trace"]]
+    assert losses[-1] < job["warm_start_loss"]
     assert losses == sorted(losses, reverse=True), "the best loss only falls"
     assert ("NOT_FOUND", "JOB_NOT_FOUND") in [(one["code"], one["reason"]) for one in now["refusals"]]
+
+
+def test_ended_jobs_have_the_figures_of_the_cli(start_server, folder):
+    server = start_server("--workers", "1")
+    cli = Cli(server.address)
+    layer = Layer(folder, 32, 48, seed=5)
+    results = [json.loads(cli.run(*layer.submit("--method", "sparsefw", "--iterations", "60", "--label", f"layer={i}",
+                                                "--json")).expect(0).out) for i in range(22)]
+    cli.run(*layer.submit(*ENDLESS, "--detach", out=False)).expect(0)
+    job = wait_until(lambda: status(server)["running"], "it runs")[0]["name"]
+    cli.run("cancel", job).expect(0)
+    wait_until(lambda: not status(server)["running"], "it has ended")
+    ended = status(server)["ended"]
+    assert len(ended) == 20, "the last ones"
+    assert ended[0]["name"] == job and (ended[0]["state"], ended[0]["reason"]) == ("cancelled", "CANCELLED")
+    for shown, result in zip(ended[1:], reversed(results)):
+        assert (shown["name"], shown["state"], shown["reason"]) == (result["job"], "succeeded", "ITERATIONS")
+        assert shown["loss"] == pytest.approx(result["loss"], rel=1e-9)
+        assert shown["certificate"] == pytest.approx(result["certificate"], rel=1e-9)
+        assert 0 < shown["ran_s"] < HANG and abs(shown["end_time"] - time.time()) < HANG
+    assert [one["labels"]["layer"] for one in ended[1:]] == [str(i) for i in range(21, 2, -1)]
 
 
 def test_it_is_one_page_with_a_strict_policy(busy):
@@ -74,18 +102,23 @@ def test_it_is_one_page_with_a_strict_policy(busy):
     assert Links.found == ["data:,", "/metrics"], "no outside assets"
 
 
-def test_names_are_shown_to_nobody_where_there_are_tenants(start_server, folder):
+def test_names_and_labels_are_shown_to_nobody_where_there_are_tenants(start_server, folder):
     tokens = folder / "tokens"
     tokens.write_text("alice:" + hashlib.sha256(b"secret").hexdigest() + "\n")
     tokens.chmod(0o600)
     server = start_server("--tokens", tokens)
     cli = Cli(server.address)
     layer = Layer(folder, 32, 32, seed=3)
-    cli.run(*layer.submit(*ENDLESS, "--detach", out=False), env={"SPARSEFW_TOKEN": "secret"}).expect(0)
+    label = ("--label", "layer=confidential")
+    token = {"SPARSEFW_TOKEN": "secret"}
+    cli.run(*layer.submit("--method", "wanda", *label), env=token).expect(0)
+    cli.run(*layer.submit(*ENDLESS, "--detach", *label, out=False), env=token).expect(0)
     wait_until(lambda: status(server)["running"], "it runs")
-    assert "name" not in status(server)["running"][0]
+    now = status(server)
+    assert "name" not in now["running"][0] and [one["state"] for one in now["ended"]] == ["succeeded"]
     text = get(server, "/status.json")[0]
-    assert "alice" not in text and "jobs/" not in text
+    for hidden in ("alice", "jobs/", "confidential", "labels"):
+        assert hidden not in text
 
 
 @pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
@@ -97,11 +130,21 @@ def test_in_a_browser(busy, tmp_path):
     shown = subprocess.run([*command, "--dump-dom", url], capture_output=True, text=True, timeout=HANG)
     console = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
     assert console == [], "no console error"
-    text = re.sub(r"<[^>]+>", " ", re.sub(r"<(style|script)>.*?</\1>", "", shown.stdout, flags=re.DOTALL))
+    body = re.sub(r"<(style|script)>.*?</\1>", "", shown.stdout, flags=re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", body))
     assert "accepts work" in text
     assert re.search(r"\b1\s+running", text) and re.search(r"\b3\s+queued", text)
     assert "below the warm start" in text and "JOB_NOT_FOUND" in text
-    assert "<polyline" in shown.stdout
+    assert "<img" not in body and text.count(f"note={MARKUP}") == 4, "markup is shown as text"
+    assert all(f"layer={i}" in text for i in ("0.attention", "1.mlp", "4.mlp"))
+    assert body.count("<polyline") == 2 and "best mask so far" in text and "relaxed mask" in text, "a legend"
+    axis = r"% of the warm start's:.*?(\d[\d.]*)\s%\s.*?\s(\d[\d.]*)\s%\s+0\s+(\d[\d.]*[KMB]?\s+)+iteration"
+    assert re.search(axis, text, re.DOTALL), "axes with numbers and units"
+    ended = json.loads(get(busy, "/status.json")[0])["ended"][0]
+    moment = time.strftime("%Y-%m-%d\xa0%H:%M:%S", time.gmtime(ended["end_time"]))
+    figures = [f"{100 * ended[key]:.3f}\xa0%" for key in ("loss", "certificate")]
+    assert all(one in text for one in ("(ITERATIONS)", moment, *figures))
+    assert re.search("for\xa0\\d+\xa0s", text), "a time breaks nowhere"
     keep = os.environ.get("SPARSEFW_SCREENSHOT")
     if keep:
         time.sleep(1)

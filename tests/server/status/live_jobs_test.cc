@@ -70,6 +70,37 @@ TEST(LiveJobsTest, ATraceStaysShortAndEvenlySpread) {
   EXPECT_THAT(jobs.Look(1).running[0].trace, SizeIs(1));
 }
 
+TEST(LiveJobsTest, TheLastEndedAreKept) {
+  LiveJobs jobs;
+  for (size_t i = 0; i < LiveJobs::kEndedKept + 5; ++i) {
+    Job job = JobNamed("jobs/" + std::to_string(i));
+    job.spec.labels = {{"layer", std::to_string(i)}};
+    jobs.Accepted(job);
+    jobs.Started(job);
+    jobs.Progressed(job.name, At(1));
+    job.state = JobState::kCancelled;
+    job.end_time = absl::UnixEpoch() + absl::Seconds(i);
+    jobs.Ended(job);
+  }
+  const LiveJobs::View view = jobs.Look(9);
+  EXPECT_THAT(view.running, IsEmpty());
+  ASSERT_THAT(view.ended, SizeIs(LiveJobs::kEndedKept));
+  EXPECT_EQ(view.ended[0].job.name, "jobs/24") << "the latest first";
+  EXPECT_EQ(view.ended[0].job.labels.labels.at("layer"), "24");
+  EXPECT_EQ(view.ended[0].end.state, JobState::kCancelled);
+  EXPECT_THAT(view.ended[0].job.trace, IsEmpty());
+  EXPECT_EQ(view.ended.back().job.name, "jobs/5");
+}
+
+TEST(LiveJobsTest, AJobForALaterProcessHasNotEnded) {
+  LiveJobs jobs;
+  const Job job = JobNamed("jobs/a");
+  jobs.Accepted(job);
+  jobs.Gone(job);
+  jobs.Ended(job);
+  EXPECT_THAT(jobs.Look(9).ended, IsEmpty());
+}
+
 TEST(LiveJobsTest, FromSeveralThreads) {
   LiveJobs jobs;
   std::atomic<bool> stop = false;
@@ -84,7 +115,7 @@ TEST(LiveJobsTest, FromSeveralThreads) {
         jobs.Accepted(job);
         jobs.Started(job);
         jobs.Progressed(job.name, At(i));
-        jobs.Gone(job);
+        i % 2 == 0 ? jobs.Gone(job) : jobs.Ended(job);
       }
     });
   }

@@ -8,6 +8,7 @@
 namespace sparsefw::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -15,6 +16,7 @@ LiveJob Running() {
   LiveJob job;
   job.number = 3;
   job.name = "jobs/secret";
+  job.labels = {{{"layer", "hidden<b>"}}, 2};
   job.method = "sparsefw";
   job.rows = 4;
   job.cols = 8;
@@ -33,6 +35,13 @@ LiveJob Running() {
 nlohmann::json Document(const StatusFacts& facts, const Gauges& gauges = {}) {
   LiveJobs::View jobs;
   jobs.running = {Running()};
+  jobs.ended = {{Running(),
+                 {.state = JobState::kSucceeded,
+                  .reason = "GAP",
+                  .time = absl::FromUnixSeconds(180),
+                  .ran = absl::Seconds(30),
+                  .loss = 0.04,
+                  .certificate = {}}}};
   const std::vector<Refusal> refusals = {{absl::FromUnixSeconds(190), "PruneService/CreateJob",
                                           "RESOURCE_EXHAUSTED", "QUEUE_FULL", 5}};
   return nlohmann::json::parse(
@@ -62,14 +71,29 @@ TEST(StatusDocumentTest, SaysWhatRunsAndWhatIsUsed) {
   EXPECT_DOUBLE_EQ(job["reduction"], 0.25);
   EXPECT_DOUBLE_EQ(job["relative_gap"], 0.1);
   EXPECT_EQ(job["trace"][1][0], 40);
+  EXPECT_EQ(job["warm_start_loss"], 200);
+  EXPECT_EQ(job["labels"]["layer"], "hidden<b>");
+  EXPECT_EQ(job["labels_left_out"], 2);
+  const auto& ended = json["ended"][0];
+  EXPECT_EQ(ended["state"], "succeeded");
+  EXPECT_EQ(ended["reason"], "GAP");
+  EXPECT_EQ(ended["end_time"], 180);
+  EXPECT_EQ(ended["ran_s"], 30);
+  EXPECT_EQ(ended["loss"], 0.04);
+  EXPECT_TRUE(ended["certificate"].is_null());
+  EXPECT_EQ(ended["name"], "jobs/secret");
+  EXPECT_EQ(ended["labels"]["layer"], "hidden<b>");
   EXPECT_EQ(json["devices"][0]["memory"]["used"], 60);
   EXPECT_EQ(json["devices"][0]["lost"], true);
   EXPECT_EQ(json["tensor_memory"]["budget"], 40);
   EXPECT_EQ(json["refusals"][0]["count"], 5);
 }
 
-TEST(StatusDocumentTest, NamesOnlyWhereEverybodyIsOneTenant) {
-  EXPECT_THAT(Document({.show_names = false}).dump(), Not(HasSubstr("secret")));
+TEST(StatusDocumentTest, NamesAndLabelsOnlyWhereEverybodyIsOneTenant) {
+  const std::string text = Document({.show_names = false}).dump();
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("secret")), Not(HasSubstr("hidden"))));
+  EXPECT_THAT(text, Not(HasSubstr("labels")));
+  EXPECT_THAT(text, HasSubstr("\"ended\":[{")) << "without its name";
 }
 
 TEST(StatusPageTest, ThePolicyAllowsItsOwnStyleAndScriptAlone) {

@@ -49,6 +49,27 @@ TEST(JobEventsTest, EveryLineLeadsToTheCallThatSubmittedTheJob) {
                                 HasSubstr(" traceparent=00-4bf92f3577b34da6"))));
 }
 
+TEST(JobEventsTest, TheStatusPageLearnsOfEndsButNotOfInterruptions) {
+  const auto metrics = NewPrometheusMetrics({"1", "c", "Release"}, {}, absl::UnixEpoch());
+  Logger logger("error", "text");
+  LiveJobs live;
+  JobEvents events(metrics.get(), &logger, &live);
+  Job job;
+  for (const char* name : {"jobs/ended", "jobs/interrupted"}) {
+    job.name = name;
+    events.OnAccepted(job);
+    events.OnStarted(job);
+  }
+  events.OnInterrupted(job);
+  job.name = "jobs/ended";
+  job.state = JobState::kCancelled;
+  events.OnEnded(job);
+  const LiveJobs::View view = live.Look(9);
+  EXPECT_THAT(view.running, SizeIs(0));
+  ASSERT_THAT(view.ended, SizeIs(1));
+  EXPECT_EQ(view.ended[0].job.name, "jobs/ended");
+}
+
 TEST(JobEventsTest, LeaveOutWhatAJobLacks) {
   Job job;
   job.name = "jobs/1";
