@@ -149,7 +149,7 @@ def test_a_sticky_error_in_a_benchmark_restarts_its_program(programs, bin_folder
     (failure,) = failed(result, "goal").values()
     assert "iterations 64x48" in failure and "illegal" in failure.lower()
     figures = json.loads(Path(result["files"]["goal"]).read_text())
-    assert len(figures["cases"]) == 18
+    assert len(figures["cases"]) == 15
     assert sum("error" in case for case in figures["cases"]) == 1
 
 

@@ -29,7 +29,7 @@ def check(tmp_path):
     (tmp_path / "core/src/cuda").mkdir(parents=True)
     shutil.copy(CHECK, tmp_path / "script/checks")
     (tmp_path / "build").symlink_to(ROOT / "build")
-    source = tmp_path / "sums.cu"
+    source = tmp_path / "core/src/cuda/sums.cu"
     source.write_text(KERNEL)
     objects = tmp_path / "objects"
     objects.mkdir()

@@ -7,6 +7,7 @@
 #include "core/src/cpu/reconstruct/nystrom_preconditioner.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "gtest/gtest.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
@@ -87,7 +88,8 @@ TEST(RowConjugateGradientsTest, SolvesEveryRow) {
   }
 }
 
-// Fewer samples than columns, inputs that never vary, no input at all.
+// Fewer samples than columns, inputs that never vary, no input at all. A row is done at the floor:
+// how far beneath it the last step goes differs between processors.
 TEST(RowConjugateGradientsTest, SingularGramsAreNoObstacle) {
   for (const auto& [tokens, dead] : {std::pair(30, 0), std::pair(400, 60), std::pair(10, 20)}) {
     const Systems systems(200, tokens, dead);
@@ -96,7 +98,8 @@ TEST(RowConjugateGradientsTest, SingularGramsAreNoObstacle) {
         gradients.Solve(systems.residual, {}, {.iterations = 300}, ParallelContext(2, nullptr)));
     const std::vector<double> zero(200);
     for (int64_t row = 0; row < kRightSides; ++row) {
-      EXPECT_LE(systems.Left(row, gradients.solution(row)), 1e-5 * systems.Left(row, zero.data()))
+      EXPECT_LE(systems.Left(row, gradients.solution(row)),
+                kReconstructFloor * systems.Left(row, zero.data()))
           << tokens << " " << dead;
     }
   }
