@@ -26,6 +26,22 @@ def _read(path: str) -> str:
         raise invalid(f"{path}: cannot be read: {error}") from None
 
 
+def _texts(path: str) -> list[str]:
+    """What the file holds, as a list: a text alone could be taken for the name of another file."""
+    text = _read(path)
+    if not text.strip():
+        raise invalid(f"{path}: must hold text; it is empty")
+    return [text]
+
+
+def _check_sparsity(sparsity: float | None) -> None:
+    """Before a server is looked for and a folder of the run is made."""
+    if sparsity is None or 0 <= sparsity <= 1:
+        return
+    hint = f"; {sparsity:g} % is {sparsity / 100:g}" if 1 < sparsity <= 100 else ""
+    raise invalid(f"--sparsity must be in [0, 1]; got {sparsity:g}{hint}")
+
+
 def _add_data_flags(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="folder of a transformers model, or ORG/NAME on the hub"
@@ -229,10 +245,11 @@ _OPTIONS = (
 
 def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, Any]:
     """The arguments that prune_model and tune have in common."""
+    _check_sparsity(arguments.sparsity)
     return {
         "refine_blocks": _refinement(arguments),  # before a server is looked for
         "distill": _distillation(arguments),
-        "data": _read(arguments.data),
+        "data": _texts(arguments.data),
         "sparsity": arguments.sparsity,
         "pattern": arguments.pattern,
         "server": _servers(arguments, stack),
@@ -300,7 +317,7 @@ def add_eval_perplexity(commands: Any) -> None:
 
 def _eval_perplexity(arguments: argparse.Namespace) -> int:
     models = _models()
-    text = _read(arguments.data)
+    text = _texts(arguments.data)
     folder = Path(arguments.model)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise invalid(f"{arguments.model}: has no config.json; it must be a folder of transformers")

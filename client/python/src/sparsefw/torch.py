@@ -185,6 +185,8 @@ def prune_linear(
     if updates_weights(wanted) and not wanted.return_pruned_weight:
         raise invalid("return_weight must not be False: the layer needs the weights that the job makes")
     gram = inputs if isinstance(inputs, GramSum) else _sum_of(inputs, weight.shape[1])
+    if gram.tokens == 0:
+        raise invalid("the Gram matrix has no tokens: pass inputs through the layer before it is pruned")
     if gram.d_in != weight.shape[1]:
         raise invalid(f"the layer has {weight.shape[1]} inputs; the Gram matrix is of {gram.d_in}")
     with contextlib.ExitStack() as stack:

@@ -138,6 +138,29 @@ def test_the_program(shared_server, dense, folder, capsys):
     assert "sparsity was 0.5, is 0.6" in capsys.readouterr().err
 
 
+def test_the_text_of_a_file_is_no_name_of_another(dense, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("other.txt").write_text(TEXT)
+    Path("name.txt").write_text("other.txt")
+    Path("empty.txt").write_text("\n")
+    words = ["eval-perplexity", f"{folder}/dense", "--sequence-length", "16", "--quiet", "--json", "--data"]
+    assert _cli.main([*words, "other.txt"]) == 0
+    tokens = json.loads(capsys.readouterr().out)["tokens"]
+    code = _cli.main([*words, "name.txt"])
+    said = capsys.readouterr()
+    assert code == 2 or json.loads(said.out)["tokens"] < tokens
+    assert _cli.main([*words, "empty.txt"]) == 2
+    assert "empty.txt: must hold text; it is empty" in capsys.readouterr().err
+
+
+def test_a_sparsity_in_per_cent_is_refused_before_the_work(dense, folder, capsys):
+    words = ["prune-model", f"{folder}/dense", "--data", str(folder / "none.txt"), "--out", str(folder / "out"),
+             "--state", str(folder / "state"), "--sparsity", "60"]
+    assert _cli.main(words) == 2
+    assert "--sparsity must be in [0, 1]; got 60; 60 % is 0.6" in capsys.readouterr().err
+    assert not (folder / "state").exists()
+
+
 @pytest.mark.parametrize("by_the_dense_model", [False, True])
 def test_the_example_of_fine_tuning(by_the_dense_model, client, dense, folder, monkeypatch, capsys):
     dense.save_pretrained(folder / "teacher")

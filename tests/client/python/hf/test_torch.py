@@ -155,6 +155,14 @@ def test_lost_new_weights_are_an_error_and_no_mask_of_the_old_ones(client):
     assert torch.equal(layer.weight, before)
 
 
+def test_a_sum_without_tokens_prunes_nothing(client):
+    layer = torch.nn.Linear(16, 8)
+    before = layer.weight.detach().clone()
+    with pytest.raises(sparsefw.InvalidArgument, match="the Gram matrix has no tokens: pass inputs through the layer"):
+        prune_linear(layer, GramSum(16), sparsity=0.5, client=client)
+    assert torch.equal(layer.weight, before)
+
+
 def test_prune_linear_refuses_what_is_no_layer(client):
     with pytest.raises(sparsefw.InvalidArgument, match="Embedding"):
         prune_linear(torch.nn.Embedding(4, 4), torch.ones(4, 4), client=client, sparsity=0.5)
