@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kDirections = 32;
 constexpr float kSharedScale = 2;
-// Of Spectrum::kDecaying.
+// Spectrum::kDecaying has these instead.
 constexpr int64_t kDecayingDirections = 256;
 constexpr float kDecayingScale = 4;
 constexpr float kNoise = 0.25F;

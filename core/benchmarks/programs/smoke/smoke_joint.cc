@@ -21,7 +21,7 @@
 namespace sparsefw::bench {
 namespace {
 
-// Of a result in float32 beside float64: single exchanges end in different local optima.
+// How far losses may be apart. In float32 single exchanges may end in another local optimum.
 constexpr double kFloat32Limit = 1e-3;
 constexpr double kFloat64Limit = 1e-6;
 

@@ -166,7 +166,7 @@ __global__ void GainsKernel(JointBatch<Real> batch) {
   if (lane == 0) *gain = static_cast<double>(best) - row.Change(q);
 }
 
-// Of equal gains the lower position.
+// The greater gain; where gains are equal, the lower position.
 struct Choice {
   double gain;
   int64_t position;

@@ -88,7 +88,7 @@ class JointSearch {
     return buffer;
   }
 
-  // Of every row, ||(W - weights) X||^2 in the scale of the layer, by the gram as it is now;
+  // ||(W - weights) X||^2 of every row in the scale of the layer, by the gram as it is now;
   // products_ = (W - weights) G. `factor`: of the weights.
   absl::StatusOr<std::vector<double>> Losses(DeviceBuffer<float>& weights, double factor) {
     const ReconstructedRows<Real> all = {.rows = rows(),

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kWeightThreads = 512;
-// Of a group that nothing can leave; as an infinite cost, which kernels have no name for.
+// What leaving a group costs where nothing can leave: infinity, which kernels have no name for.
 constexpr double kMostCost = std::numeric_limits<double>::max();
 
 template <typename Real>

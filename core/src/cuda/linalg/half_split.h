@@ -15,7 +15,7 @@
 
 namespace sparsefw::cuda {
 
-// Of the largest values, once they are multiplied by f.
+// The exponent of the largest values, once they are multiplied by f.
 inline constexpr int kHalfExponent = 14;
 // Half the smallest float16: rounding of the smallest values is at most that far off.
 inline constexpr float kHalfRounding = 0x1.0p-25F;

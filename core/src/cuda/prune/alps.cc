@@ -156,7 +156,7 @@ class DeviceAlternation {
     return inverse_->FormInverseOfMatrix();
   }
 
-  // Of the scores in `right_`.
+  // Keeps the largest of the scores in `right_`.
   absl::Status Select() {
     const ScoreMatrix scores = {layer_.rows, layer_.cols, right_.data(), scratch_.data(),
                                 shared_bytes_};

@@ -40,7 +40,8 @@ absl::StatusOr<PrunedWeights> PruneByAlps(PruneInputs inputs, const PruneRequest
 int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions& options);
 int64_t AlpsDeviceBytes(int64_t rows, int64_t cols);
 
-// Of their parts. Waits for the stream. Errors: Cancelled
+// What both methods share follows. Looks at stop and deadline; waits for the stream.
+// Errors: Cancelled
 absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& context);
 
 // The diagonal of the layer's gram. Waits for the stream.

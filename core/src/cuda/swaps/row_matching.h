@@ -24,6 +24,8 @@ struct RowMatch {
 
 // An exchange that lowers the loss by less than this part of what the best one
 // does waits for a later round: rows that have more to give or to take come first.
+// The preset `balanced` on an H100, 4096 x 4096 unstructured: 5.9 s and a loss of 0.0812 % with a
+// quarter, 4.0 s and 0.0813 % with a tenth (docs/benchmarks/gpu-log.md).
 inline constexpr double kLeastOfBest = 0.1;
 
 // The first match is the best of all exchanges between two rows; then the rows
