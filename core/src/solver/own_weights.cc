@@ -17,9 +17,7 @@ absl::StatusOr<PrunedWeights> PruneOnHost(const SolveState& state) {
   const ParallelContext limited(options.threads, state.given.stop,
                                 [&] { return state.limits.past_deadline(); });
   if (options.method == Method::kSparseGpt) {
-    SPARSEFW_ASSIGN_OR_RETURN(sparsegpt::PrunedLayer pruned,
-                              sparsegpt::Prune(state.problem, options.sparsegpt, limited));
-    return PrunedWeights{std::move(pruned.mask), std::move(pruned.weights), pruned.damping};
+    return sparsegpt::Prune(state.problem, options.sparsegpt, limited);
   }
   SPARSEFW_ASSIGN_OR_RETURN(alps::PrunedLayer pruned, alps::Prune(state.problem, {}, limited));
   return PrunedWeights{std::move(pruned.mask), std::move(pruned.weights), alps::kDamping};

@@ -55,8 +55,8 @@ absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale,
 
 }  // namespace
 
-absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
-                                  const ParallelContext& context) {
+absl::StatusOr<PrunedWeights> Prune(const Problem& problem, const SparseGptOptions& options,
+                                    const ParallelContext& context) {
   SPARSEFW_ASSIGN_OR_RETURN(const Scale scale, ChooseScale(problem.weights, problem.gram, context));
   SPARSEFW_ASSIGN_OR_RETURN(Layer layer,
                             LoadScaled<double>(problem.weights, problem.gram, scale, context));
@@ -64,7 +64,7 @@ absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions
                             FactorizeDamped(layer.gram, layer.cols, options.damping, context));
   SPARSEFW_RETURN_IF_ERROR(ZeroColumns(factor.dead_columns, layer, context));
 
-  PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(), factor.damping};
+  PrunedWeights result{Mask(layer.rows, layer.cols), Matrix<float>(), factor.damping};
   ColumnSweep sweep({layer.weights, layer.gram, layer.rows, layer.cols}, problem.pattern,
                     options.block, context);
   SPARSEFW_RETURN_IF_ERROR(sweep.Run(result.mask));

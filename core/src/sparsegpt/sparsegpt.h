@@ -4,18 +4,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/parallel/parallel_context.h"
+#include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/sparsegpt.h"
 
 namespace sparsefw::sparsegpt {
-
-struct PrunedLayer {
-  Mask mask;              // meets the pattern exactly
-  Matrix<float> weights;  // [rows, cols]: values of the dtype of W; 0 where pruned
-  double damping = 0;     // the one that was enough
-};
 
 // The problem and the options are valid; saliency and warm mask are not used.
 //
@@ -27,8 +22,8 @@ struct PrunedLayer {
 //          InvalidArgument  G is not positive definite, whatever the damping
 //                           (GRAM_NOT_POSITIVE_DEFINITE); a new weight is too
 //                           large for the dtype of W (NON_FINITE)
-absl::StatusOr<PrunedLayer> Prune(const Problem& problem, const SparseGptOptions& options,
-                                  const ParallelContext& context);
+absl::StatusOr<PrunedWeights> Prune(const Problem& problem, const SparseGptOptions& options,
+                                    const ParallelContext& context);
 
 }  // namespace sparsefw::sparsegpt
 

@@ -64,7 +64,7 @@ TEST_P(SparseGptGoldenTest, MaskWeightsDampingAndLosses) {
     EXPECT_THAT(Solve(problem, options, **FindBackend("cpu"), nullptr, nullptr),
                 StatusIs(absl::StatusCode::kInvalidArgument, "GRAM_NOT_POSITIVE_DEFINITE"));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        const sparsegpt::PrunedLayer pruned,
+        const PrunedWeights pruned,
         sparsegpt::Prune(problem, options.sparsegpt, ParallelContext(1, nullptr)));
     ExpectMaskAndWeights(pruned.mask, pruned.weights, golden);
     EXPECT_EQ(pruned.damping, golden.at("damping_used").get<double>());

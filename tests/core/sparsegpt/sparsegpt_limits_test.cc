@@ -49,7 +49,7 @@ TEST_P(SparseGptLimitsTest, EndsWhereverTheDeadlineFalls) {
   for (int64_t limit = 1;; ++limit) {
     std::atomic<int64_t> looks = 0;
     const ParallelContext context(2, nullptr, [&] { return ++looks > limit; });
-    const absl::StatusOr<sparsegpt::PrunedLayer> pruned = sparsegpt::Prune(problem_, {}, context);
+    const absl::StatusOr<PrunedWeights> pruned = sparsegpt::Prune(problem_, {}, context);
     if (pruned.ok()) {
       EXPECT_LE(looks, limit);
       break;

@@ -273,8 +273,7 @@ TEST(SparseGptDampingTest, IsRaisedAndReported) {
   const Problem problem = {weights.view(), gram.view(), Pattern::PerRow(0.5), ConstMatrixView(),
                            nullptr};
   const ParallelContext context(1, nullptr);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(sparsegpt::PrunedLayer result,
-                                sparsegpt::Prune(problem, {}, context));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(PrunedWeights result, sparsegpt::Prune(problem, {}, context));
   EXPECT_EQ(result.damping, 1);  // 0.01 and 0.1 are below 1/8
   SPARSEFW_ASSERT_OK_AND_ASSIGN(result, sparsegpt::Prune(problem, {.damping = 0.13}, context));
   EXPECT_EQ(result.damping, 0.13);
