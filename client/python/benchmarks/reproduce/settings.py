@@ -39,13 +39,22 @@ PRESETS = {
         "refinement": {"epochs": 16, **STEPS},
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
+# How the weights to remove are divided among the matrices, each with the preset `balanced`. owl.py makes a
+# dictionary of "owl", which prune_model does not know.
+ALLOCATIONS = {
+    "uniform": {},
+    "OWL": {"allocation": "owl"},
+    "loss curve": {"allocation": "loss-curve"},
+}
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
     "2:4": {"pattern": "2:4"},
     "50 % per-row": {"pattern": "per-row", "sparsity": 0.5},
     "50 % unstructured": {"pattern": "unstructured", "sparsity": 0.5},
     "60 % unstructured": {"pattern": "unstructured", "sparsity": 0.6},
+    "70 % per-row": {"pattern": "per-row", "sparsity": 0.7},
 }
+PAPERS = tuple(PATTERNS)[:5]
 # What every sweep changes one setting of.
 BASE, BASE_ALPHA = ("60 % per-row", "SparseFW (Wanda)"), 0.9
 # Rows that are also calibrated with other draws of articles.
@@ -72,28 +81,41 @@ class Scale:
     model: str = "smollm2"
     blocks: int | None = None  # the first ones are pruned, the others dense; None: all, of every method
     layers: bool = False  # single layers: LAYER_METHODS at every one of sample_counts
-
+    allocations: bool = False  # ALLOCATIONS alone
 
 
 SMALL = Scale(
-    "small", 16, 512, 64, 200, tuple(PATTERNS), alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
+    "small", 16, 512, 64, 200, PAPERS, alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(20, 50, 200, 1000), sample_counts=(4, 16, 64), trace=True)
 # A part of the small ones.
 QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
 MAIN = Scale("main", 64, 512, 64, 200, ("60 % per-row", "2:4"), draws=(1, 2))
 # The paper's samples: nearly all of the calibration text, so that another draw would be the same.
-FULL = Scale("full", 128, 2048, 64, 2000, tuple(PATTERNS))
+FULL = Scale("full", 128, 2048, 64, 2000, PAPERS)
 # Single layers at 1k, 8k and 32k tokens, of both models.
 LAYERS = Scale("layers", 16, 512, 32, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
                sample_counts=(16, 2, 64), blocks=4, layers=True)
 LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None)
+ALLOCATION = Scale("allocation", 16, 512, 64, 200, ("60 % per-row", "70 % per-row"), allocations=True)
 SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL, "layers": LAYERS,
-          "layers-bytes": LAYERS_BYTES}
+          "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION}
 
 
 def of_layers(samples: int, pattern: str, method: str) -> str:
     """The name of a run of single layers."""
     return f"{samples} sequences, {pattern}, {method}"
+
+
+def groups(scale: Scale) -> dict[str, dict[str, str]]:
+    """Runs that are compared with the first of their group: {its label: {method: name of the run}}."""
+    if scale.allocations:
+        return {
+            pattern: {how: f"{pattern}, {how}" for how in ALLOCATIONS} for pattern in scale.patterns}
+    return {
+        f"{samples * scale.sequence_length:,}, {pattern}": {
+            method: of_layers(samples, pattern, method) for method in scale.methods}
+        for samples in scale.sample_counts for pattern in scale.patterns
+    }
 
 
 def layer_runs(scale: Scale) -> dict[str, dict[str, Any]]:
@@ -141,6 +163,11 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
     """Name: options of prune_model, and perhaps draw, in the order of their use."""
     if scale.layers:
         return layer_runs(scale)
+    if scale.allocations:
+        return {
+            f"{pattern}, {how}": {**PATTERNS[pattern], "preset": "balanced", **options}
+            for pattern in scale.patterns for how, options in ALLOCATIONS.items()
+        }
     found: dict[str, dict[str, Any]] = {}
     for pattern in scale.patterns:
         for method in scale.methods:

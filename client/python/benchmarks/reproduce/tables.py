@@ -175,31 +175,31 @@ def reductions(runs):
     return grid(lines) if lines else ""
 
 
-def table_layers(runs, scale):
-    """Perplexity where each layer is pruned by itself: every method against the first one."""
+def table_groups(runs, scale):
+    """Perplexity of the runs of each group, every one against the first."""
     texts = list(runs["dense"]["perplexity"])
-    first, *others = scale.methods
+    what = ("pattern", "allocation") if scale.allocations else ("tokens, pattern", "method")
+    groups = settings.groups(scale)
+    first = next(iter(next(iter(groups.values()))))
     heads = [part for text in texts for part in (text, f"against {first}")]
-    lines = [["tokens, pattern", "method", *heads, "processor seconds"]]
-    for samples in scale.sample_counts:
-        for pattern in scale.patterns:
-            base = runs.get(settings.of_layers(samples, pattern, first))
-            for method in scale.methods:
-                run = runs.get(settings.of_layers(samples, pattern, method))
-                if run is None or base is None:
-                    continue
-                cells = [
-                    part for text in texts
-                    for part in (value(run, text), against(run, base, text) if method in others else "")]
-                lines.append([f"{samples * scale.sequence_length:,}, {pattern}", method, *cells,
-                              f"{run['processor_seconds']:.0f}"])
+    lines = [[*what, *heads, "processor seconds"]]
+    for label, names in groups.items():
+        base = runs.get(names[first])
+        for method, name in names.items():
+            run = runs.get(name)
+            if run is None or base is None:
+                continue
+            cells = [
+                part for text in texts
+                for part in (value(run, text), against(run, base, text) if method != first else "")]
+            lines.append([label, method, *cells, f"{run['processor_seconds']:.0f}"])
     return grid(lines)
 
 
 def section(runs, scale, folder):
     """What docs/results.md has of a scale; draws the plots."""
-    if scale.layers:
-        return f"{commits(runs)}\n\n{table_layers(runs, scale)}"
+    if scale.layers or scale.allocations:
+        return f"{commits(runs)}\n\n{table_groups(runs, scale)}"
     parts = [commits(runs), *(table_pattern(runs, pattern) for pattern in patterns_of(runs))]
     parts.append(table_draws(runs))
     parts += [

@@ -72,6 +72,18 @@ def test_single_layers_stand_beside_the_first_method(tmp_path):
         "| 1,024, 2:4 | best | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |"]
 
 
+def test_allocations_stand_beside_the_uniform_one(tmp_path):
+    scale = settings.ALLOCATION
+    assert settings.runs(scale)["70 % per-row, OWL"] == {
+        "pattern": "per-row", "sparsity": 0.7, "preset": "balanced", "allocation": "owl"}
+    runs = {"dense": run(5, 6), "70 % per-row, uniform": run(10, 10), "70 % per-row, OWL": run(9, 10)}
+    assert tables.section(runs, scale, tmp_path).splitlines()[2:] == [
+        "| pattern | allocation | one | against uniform | two | against uniform | processor seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| 70 % per-row | uniform | 10.00 |  | 10.00 |  | 12 |",
+        "| 70 % per-row | OWL | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |"]
+
+
 def test_draws_of_articles_stand_side_by_side():
     name = "60 % per-row, ALPS"
     runs = {**RUNS, name: run(5, 6), f"{name}, articles 1": run(6, 7), f"{name}, articles 2": run(7, 8)}

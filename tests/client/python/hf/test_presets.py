@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import sparsefw
 import tiny
+import torch
 from sparsefw.hf import BlockRefinement, prune_model
 from sparsefw.hf.presets import PRESETS, REFINED_JOB
 
@@ -60,6 +61,23 @@ def test_the_reproduction_knows_what_presets_mean(monkeypatch):
     for name in ("fast", "balanced", "best"):
         assert known.pop(name) == {"job": REFINED_JOB, **dataclasses.asdict(PRESETS[name])}
     assert not known
+
+
+def test_the_reproduction_gives_blocks_with_outliers_more_weights(monkeypatch, client):
+    monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
+    owl = importlib.import_module("owl")
+    model = tiny.make("llama")
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[:, 3] *= 100
+    allocation = owl.allocation(model, None, tiny.tokens().tolist(), 6, 24, 0.6)
+    first, second = (allocation[rf"\.layers\.{index}\."] for index in (0, 1))
+    assert first == pytest.approx(0.6 + owl.BOUND) and second == pytest.approx(0.6 - owl.BOUND)
+    assert owl.levels([0.1, 0.1], 0.7) == [0.7, 0.7]
+    report = prune(client, allocation=allocation, method="magnitude")
+    for row in report.layers:
+        wanted = first if ".layers.0." in row["name"] else second
+        rows, inputs = row["shape"]
+        assert row["kept"] == rows * (inputs - int(wanted * inputs))
 
 
 def test_presets_are_a_ladder():
