@@ -85,7 +85,7 @@ class Scale:
 
 
 SMALL = Scale(
-    "small", 16, 512, 64, 200, PAPERS, alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
+    "small", 16, 512, 64, 200, PAPERS, draws=(1, 2), alphas=(0.0, 0.5, 0.75, 0.9, 0.95),
     iteration_counts=(20, 50, 200, 1000), sample_counts=(4, 16, 64), trace=True)
 # A part of the small ones.
 QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
