@@ -55,6 +55,7 @@ PATTERNS = {
     "70 % per-row": {"pattern": "per-row", "sparsity": 0.7},
 }
 PAPERS = tuple(PATTERNS)[:5]
+MAIN_PATTERNS = ("60 % per-row", "2:4")
 # What every sweep changes one setting of.
 BASE, BASE_ALPHA = ("60 % per-row", "SparseFW (Wanda)"), 0.9
 # Rows that are also calibrated with other draws of articles.
@@ -89,7 +90,7 @@ SMALL = Scale(
     iteration_counts=(20, 50, 200, 1000), sample_counts=(4, 16, 64), trace=True)
 # A part of the small ones.
 QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
-MAIN = Scale("main", 64, 512, 64, 200, ("60 % per-row", "2:4"), draws=(1, 2))
+MAIN = Scale("main", 64, 512, 64, 200, MAIN_PATTERNS, draws=(1, 2))
 # The paper's samples: nearly all of the calibration text, so that another draw would be the same.
 FULL = Scale("full", 128, 2048, 64, 2000, PAPERS)
 # Single layers at 1k, 8k and 32k tokens, of both models.
@@ -172,7 +173,7 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
     for pattern in scale.patterns:
         for method in scale.methods:
             found[f"{pattern}, {method}"] = {**PATTERNS[pattern], **METHODS[method]}
-    for pattern in scale.patterns:
+    for pattern in MAIN_PATTERNS:
         for draw in scale.draws:
             for method in DRAWN:
                 options = {**PATTERNS[pattern], **METHODS[method], "draw": draw}
