@@ -41,6 +41,9 @@ func (r *Result) String() string {
 		note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'"
 		end = losses.GetReconstructed()
 	}
+	if !(full > 0) {
+		note = "|WX|^2 is 0: weight or activations are only zeros, so no mask is better than another"
+	}
 	shrunk := ""
 	if unshrunk := losses.GetUnshrunk(); unshrunk != nil {
 		full, start, end = unshrunk.GetFull(), unshrunk.GetWarmStart(), unshrunk.GetResult()
@@ -61,7 +64,11 @@ func (r *Result) String() string {
 	weights, kept := r.weights(), r.Job.GetResult().GetKeptCount()
 	line("sparsity", r.Sparsity(), fmt.Sprintf("%d of %d weights removed; %d kept", weights-kept, weights, kept))
 	if preset := r.Job.GetSpec().GetPreset(); preset != v1.Preset_PRESET_UNSPECIFIED {
-		fmt.Fprintf(&text, "%-11s  %10s\n", "preset", strings.ToLower(ShortName(preset)))
+		overrides := ""
+		if names := r.Job.GetPresetOverrides(); len(names) > 0 {
+			overrides = "  what was given wins over it: " + Printable(strings.Join(names, ", "))
+		}
+		fmt.Fprintf(&text, "%-11s  %10s%s\n", "preset", strings.ToLower(ShortName(preset)), overrides)
 	}
 	return text.String()
 }

@@ -1,6 +1,7 @@
 package sparsefw
 
 import (
+	"strings"
 	"testing"
 
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
@@ -42,7 +43,19 @@ func TestTheLossIsOfNewWeightsAndOfTheGramMatrixItself(t *testing.T) {
 
 func TestALayerOfZerosHasNoLossToDivideBy(t *testing.T) {
 	r := &Result{Job: &v1.Job{Result: &v1.JobResult{Losses: &v1.Losses{}}}}
-	if r.Loss() != 0 || r.Sparsity() != 0 || r.String() == "" {
+	if r.Loss() != 0 || r.Sparsity() != 0 || !strings.Contains(r.String(), "|WX|^2 is 0: weight or activations") {
 		t.Errorf("got %q", r)
+	}
+}
+
+func TestWhatWinsOverAPresetIsSaid(t *testing.T) {
+	r := result()
+	r.Job.Spec = &v1.JobSpec{Preset: v1.Preset_PRESET_FAST}
+	if got := r.String(); !strings.HasSuffix(got, "\npreset             fast\n") {
+		t.Errorf("got\n%s", got)
+	}
+	r.Job.PresetOverrides = []string{"method", "alpha"}
+	if got := r.String(); !strings.HasSuffix(got, "fast  what was given wins over it: method, alpha\n") {
+		t.Errorf("got\n%s", got)
 	}
 }

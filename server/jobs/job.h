@@ -50,6 +50,7 @@ struct JobSpec {
   bool shrinks_by_tokens = false;
   // That the options were taken from: asked for, or PresetOf. Told to clients.
   std::optional<Preset> preset = {};
+  std::vector<std::string> preset_overrides;  // OptionInfo::name of what was set beside it
   std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };
 

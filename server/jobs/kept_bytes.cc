@@ -12,6 +12,7 @@ constexpr int64_t kStateBytes = 12;    // of a change
 constexpr int64_t kMostStates = 64;    // of which the history keeps the newest
 constexpr int64_t kPointBytes = 192;
 constexpr int64_t kLabelBytes = 12;
+constexpr int64_t kNameBytes = 3;  // of an option
 constexpr int64_t kResultBytes = 448;
 constexpr int64_t kErrorBytes = 64;
 constexpr int64_t kProgressBytes = 208;  // in the record or beside it
@@ -48,6 +49,7 @@ int64_t BytesOf(const JobSpec& spec) {
   int64_t bytes = Size(spec.weight) + Size(spec.gram) + Size(spec.warm_mask) +
                   Size(spec.warm_saliency) + Size(spec.device) + Size(spec.traceparent);
   for (const auto& [key, value] : spec.labels) bytes += kLabelBytes + Size(key) + Size(value);
+  for (const std::string& name : spec.preset_overrides) bytes += kNameBytes + Size(name);
   return bytes + kPointBytes * (1 + std::ssize(spec.sweep));
 }
 

@@ -50,7 +50,7 @@ struct Members {
   static void Of(Is<JobSpec> auto& value, auto& code) {
     SPARSEFW_RECORD(weight, gram, warm_mask, warm_saliency, pattern, options, priority, deadline,
                     result_ttl, labels, device, return_pruned_weight, sweep, sweep_keep,
-                    ends_with_stream, shrinks_by_tokens, preset, traceparent);
+                    ends_with_stream, shrinks_by_tokens, preset, preset_overrides, traceparent);
   }
   static void Of(Is<ProgressReport> auto& value, auto& code) {
     SPARSEFW_RECORD(iteration, iterations_total, relaxed_loss, gap, step_size, threshold_residual,
@@ -149,6 +149,9 @@ class Encoder {
       label("value", value);
     }
   }
+  void Set(Field field, const std::vector<std::string>& values) {
+    for (const std::string& value : values) record_.AddString(&to_, field, value);
+  }
   template <typename Value>
   void Set(Field field, const std::optional<Value>& value) {
     if (value.has_value()) Set(field, *value);
@@ -216,6 +219,11 @@ class Decoder {
       Decoder label(record_.GetRepeatedMessage(from_, field, i));
       label("key", key);
       label("value", labels[key]);
+    }
+  }
+  void Get(Field field, std::vector<std::string>& values) {
+    for (int i = 0; i < record_.FieldSize(from_, field); ++i) {
+      values.push_back(record_.GetRepeatedString(from_, field, i));
     }
   }
   template <typename Value>

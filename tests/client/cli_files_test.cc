@@ -170,11 +170,13 @@ TEST(CalibrationTest, ShapesSayWhatAFileMayBeInstead) {
 }
 
 TEST(CalibrationTest, FewTokensAndASquareXAreWarnings) {
-  const std::array<Input, 2> few = {Of(2, 5), Of(2, 5)};
+  const std::array<float, 25> ones = {1, 1, 1, 1, 1};
+  const std::span<const float> values(ones);
+  const std::array<Input, 2> few = {Of(2, 5, values.first(10)), Of(2, 5, values.first(10))};
   EXPECT_THAT(WarningsOf(few), ElementsAre(HasSubstr("4 tokens are fewer than the 5 inputs")));
-  const std::array<Input, 2> enough = {Of(2, 5), Of(3, 5)};
+  const std::array<Input, 2> enough = {Of(2, 5, values.first(10)), Of(3, 5, values.first(15))};
   EXPECT_THAT(WarningsOf(enough), IsEmpty());
-  const std::array<Input, 1> square = {Of(5, 5)};
+  const std::array<Input, 1> square = {Of(5, 5, values)};
   EXPECT_THAT(WarningsOf(square), ElementsAre(HasSubstr("is square")));
 }
 
@@ -191,6 +193,19 @@ TEST(CalibrationTest, AGramOfHigherRankThanItsTokensIsNoSumOverThem) {
   EXPECT_THAT(with_tokens(ones, "1"), ElementsAre(HasSubstr("1 tokens are fewer")));
   EXPECT_THAT(with_tokens(identity, "3"), IsEmpty());
   EXPECT_THAT(with_tokens(identity, nullptr), IsEmpty());
+}
+
+TEST(CalibrationTest, OnlyZerosAreAWarning) {
+  const std::array<float, 4> zeros = {};
+  EXPECT_THAT(WarningsOfGram(Of(2, 2, zeros)), ElementsAre(HasSubstr("the diagonal is zero")));
+  const std::array<float, 4> dead_input = {0, 0, 0, 1};
+  EXPECT_THAT(WarningsOfGram(Of(2, 2, dead_input)), IsEmpty());
+  const std::array<float, 6> three = {};
+  const std::array<Input, 1> batch = {Of(3, 2, three)};
+  EXPECT_THAT(WarningsOf(batch), ElementsAre(HasSubstr("only zeros")));
+  const std::array<float, 6> one = {0, 0, 0, 0, 0, 1};
+  const std::array<Input, 2> batches = {Of(3, 2, three), Of(3, 2, one)};
+  EXPECT_THAT(WarningsOf(batches), IsEmpty());
 }
 
 }  // namespace

@@ -57,11 +57,12 @@ std::vector<std::string> Keys(const nlohmann::ordered_json& json) {
 TEST(ResultTest, JsonHasExactlyTheKeysOfTheContract) {
   const auto json =
       ResultJson(SucceededJob(), ClientTimes{absl::Milliseconds(500), absl::Seconds(5)});
-  EXPECT_THAT(Keys(json),
-              ElementsAre("job", "state", "method", "preset", "pattern", "shrinkage", "shape",
-                          "loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
-                          "iterations", "stop_reason", "candidate", "device", "timings", "swaps",
-                          "drift", "damping", "joint", "screening", "attempts"));
+  EXPECT_THAT(
+      Keys(json),
+      ElementsAre("job", "state", "method", "preset", "preset_overrides", "pattern", "shrinkage",
+                  "shape", "loss", "certificate", "sparsity", "kept", "losses",
+                  "relative_reduction", "iterations", "stop_reason", "candidate", "device",
+                  "timings", "swaps", "drift", "damping", "joint", "screening", "attempts"));
   EXPECT_THAT(Keys(json["losses"]), ElementsAre("full", "warm_start", "relaxed", "rounded", "final",
                                                 "lower_bound", "reconstructed", "unshrunk"));
   EXPECT_THAT(Keys(json["timings"]), ElementsAre("upload_s", "queue_s", "solve_s", "total_s"));
@@ -109,6 +110,13 @@ TEST(ResultTest, ThePresetIsSaidWhereThereIsOne) {
   job.mutable_spec()->set_preset(v1::PRESET_BALANCED);
   EXPECT_EQ(ResultJson(job, {})["preset"], "balanced");
   EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("\npreset       balanced\nmethod "));
+  job.add_preset_overrides("method");
+  job.add_preset_overrides("alpha");
+  EXPECT_EQ(ResultJson(job, {})["preset_overrides"],
+            nlohmann::ordered_json::array({"method", "alpha"}));
+  EXPECT_THAT(
+      ResultText(job, {}, {}),
+      HasSubstr("\npreset       balanced; what was given wins over it: method, alpha\nmethod "));
 }
 
 TEST(ListTest, HasAHeaderLossesInPerCentAndLabels) {
@@ -155,7 +163,7 @@ TEST(ResultTest, WhatIsNotThereIsNullAndTheKeysStay) {
   job.set_name("jobs/8");
   job.set_state(v1::JOB_STATE_FAILED);
   const auto json = ResultJson(job, {});
-  EXPECT_EQ(Keys(json).size(), 24u);
+  EXPECT_EQ(Keys(json).size(), 25u);
   for (const char* key : {"loss", "certificate", "sparsity", "kept", "losses", "relative_reduction",
                           "iterations", "stop_reason", "candidate", "device"}) {
     EXPECT_TRUE(json[key].is_null()) << key;
@@ -243,7 +251,9 @@ TEST(ResultTest, TextWithoutACertificateOrOfAZeroLayer) {
   job.mutable_result()->mutable_losses()->set_lower_bound(0);
   EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("certificate  none: the lower bound is 0"));
   *job.mutable_result()->mutable_losses() = v1::Losses();
-  EXPECT_THAT(ResultText(job, {}, {}), HasSubstr("loss         0; |WX|^2 is 0\n"));
+  EXPECT_THAT(ResultText(job, {}, {}),
+              HasSubstr("loss         0; |WX|^2 is 0: weight or activations are only zeros, so no "
+                        "mask is better than another\n"));
   EXPECT_THAT(ResultText(job, {}, {}), Not(HasSubstr("nan")));
 }
 

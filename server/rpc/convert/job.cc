@@ -170,6 +170,8 @@ v1::Job ToProto(const Job& job) {
   proto.set_owner(job.owner.name);
   proto.add_shape(job.rows);
   proto.add_shape(job.cols);
+  proto.mutable_preset_overrides()->Assign(job.spec.preset_overrides.begin(),
+                                           job.spec.preset_overrides.end());
   return proto;
 }
 

@@ -207,6 +207,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   request.preset = PresetOf(request);
   // Where a method or an option is named, nobody chose the defaults as a preset.
   if (asked || *request.preset != Preset::kPaper) spec.preset = request.preset;
+  if (asked) spec.preset_overrides.assign(request.given.begin(), request.given.end());
   if (proto.has_pattern() || PatternMissing(proto)) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }

@@ -67,6 +67,11 @@ def test_nothing_named_is_the_preset_balanced_and_is_said(client, layer):
     for options in ({"method": "sparsefw"}, {"iterations": 2000}):
         named = client.prune(layer.weight, layer.gram, sparsity=0.6, **options)
         assert named.losses == paper.losses and named.preset == "" and "preset" not in str(named)
+    # What is given beside a preset wins, and is named.
+    mixed = client.prune(layer.weight, layer.gram, sparsity=0.6, preset="fast", method="ria", ria_exponent=1)
+    assert (mixed.preset, mixed.preset_overrides) == ("fast", ("method", "ria_exponent"))
+    assert "preset fast (what was given wins over it: method, ria_exponent), " in str(mixed)
+    assert default.preset_overrides == balanced.preset_overrides == ()
     # A sweep that varies no option of a method: balanced at every sparsity.
     table = client.sweep(layer.weight, layer.gram, sparsity=[0.5, 0.6])
     assert {row["alpha"] for row in table.rows()} == {0.5} and table.best.preset == "balanced"

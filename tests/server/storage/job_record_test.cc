@@ -48,8 +48,8 @@ auto Fields(const SweepPoint& v) {
   return std::tie(a, b);
 }
 auto Fields(const JobSpec& v) {
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, not_kept, p, q] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, not_kept, p, q, r] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 auto Fields(const ProgressReport& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
@@ -241,6 +241,7 @@ JobSpec Spec() {
   spec.sweep_keep = SweepKeep::kAll;
   spec.ends_with_stream = true;
   spec.preset = Preset::kBest;
+  spec.preset_overrides = {"alpha", "method"};
   spec.traceparent = "trace";
   return spec;
 }

@@ -49,6 +49,7 @@ class KeptBytesTest : public ::testing::TestWithParam<Shape> {
     }
     job.spec.sweep.resize(static_cast<size_t>(shape.points));
     for (SweepPoint& point : job.spec.sweep) point.options.alpha = 0.123;
+    job.spec.preset_overrides = {"alpha", "iterations", "joint_excluded", "sparsegpt_damping"};
     if (shape.request_id) job.request_id = absl::StrFormat("%0128d", i);
     job.create_time = absl::FromUnixNanos(1'700'000'000'123'456'789);
     return job;

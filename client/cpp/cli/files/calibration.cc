@@ -19,6 +19,27 @@ std::string FewTokens(const std::string& label, int64_t tokens, int64_t inputs) 
       label, tokens, inputs);
 }
 
+constexpr std::string_view kOnlyZeros =
+    "so every mask loses nothing and none is better than another; look at where the activations "
+    "are "
+    "taken from";
+
+bool OnlyZeros(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](std::byte byte) { return byte == std::byte(); });
+}
+
+bool DiagonalIsZero(const Input& gram) {
+  const size_t size = SizeOf(gram.dtype);
+  const size_t step = (static_cast<size_t>(gram.cols) + 1) * size;
+  for (size_t at = 0; at < gram.bytes.size(); at += step) {
+    double value = 0;
+    ConvertToDouble(gram.bytes.data() + at, gram.dtype, 1, &value);
+    if (value != 0) return false;
+  }
+  return true;
+}
+
 // tr(G)^2 / |G|^2, which is at most the rank of G: that of a sum over T tokens is at most T.
 double RankAtLeast(const Input& gram) {
   const auto n = static_cast<size_t>(gram.cols);
@@ -95,12 +116,19 @@ std::vector<std::string> WarningsOf(std::span<const Input> batches) {
                         "whatever is meant",
                         batch.label));
   }
+  if (std::ranges::all_of(batches, [](const Input& batch) { return OnlyZeros(batch.bytes); })) {
+    warnings.push_back(
+        absl::StrFormat("warning: %s: only zeros, %s", LabelOf(batches), kOnlyZeros));
+  }
   const int64_t tokens = TokensOf(batches);
   if (tokens < inputs) warnings.push_back(FewTokens(LabelOf(batches), tokens, inputs));
   return warnings;
 }
 
 std::vector<std::string> WarningsOfGram(const Input& gram) {
+  if (DiagonalIsZero(gram)) {
+    return {absl::StrFormat("warning: %s: the diagonal is zero, %s", gram.label, kOnlyZeros)};
+  }
   const int64_t tokens = TokenCount(gram);
   if (tokens == 0 || tokens >= gram.cols) return {};
   std::vector<std::string> warnings = {FewTokens(gram.label, tokens, gram.cols)};

@@ -27,9 +27,10 @@ int64_t TokenCount(const Input& gram);
 absl::Status CheckActivations(const Input& activations, const Input& weight);
 absl::Status CheckGram(const Input& gram, const Input& weight);
 
-// Fewer tokens than inputs; a transposed X that its shape cannot tell. One line each.
+// Only zeros; fewer tokens than inputs; a transposed X that its shape cannot tell. One line each.
 std::vector<std::string> WarningsOf(std::span<const Input> batches);
-// Fewer tokens than inputs; a matrix of higher rank than that of a sum over its tokens.
+// A zero diagonal; fewer tokens than inputs; a matrix of higher rank than that of a sum over its
+// tokens.
 std::vector<std::string> WarningsOfGram(const Input& gram);
 
 }  // namespace sparsefw::cli

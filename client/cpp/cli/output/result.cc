@@ -125,6 +125,8 @@ Json ResultJson(const v1::Job& job, const ClientTimes& times) {
   json["method"] = MethodName(point.method());
   const v1::Preset preset = job.spec().preset();
   json["preset"] = preset == v1::PRESET_UNSPECIFIED ? Json(nullptr) : Json(PresetName(preset));
+  json["preset_overrides"] =
+      Json(std::vector<std::string>(job.preset_overrides().begin(), job.preset_overrides().end()));
   json["pattern"] = PatternName(point.pattern());
   json["shrinkage"] = Number(job.spec().shrinkage());
   json["shape"] = Json::array();

@@ -117,7 +117,9 @@ void AddCertificate(const v1::Losses& losses, Table& table) {
 void AddLoss(const v1::Losses& losses, Table& table) {
   const double full = losses.full();
   if (!(full > 0)) {
-    table.Add("loss", FormatLoss(losses.mask()) + "; |WX|^2 is 0");
+    table.Add("loss", FormatLoss(losses.mask()) +
+                          "; |WX|^2 is 0: weight or activations are only zeros, so no mask is "
+                          "better than another");
     return;
   }
   const double loss = LossShare(losses).value_or(0);
@@ -236,7 +238,12 @@ void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTim
                 const OutputOptions& output, Table& table) {
   const v1::JobResult& result = job.result();
   if (const v1::Preset preset = job.spec().preset(); preset != v1::PRESET_UNSPECIFIED) {
-    table.Add("preset", PresetName(preset));
+    std::string text = PresetName(preset);
+    if (job.preset_overrides_size() > 0) {
+      absl::StrAppend(
+          &text, "; what was given wins over it: ", absl::StrJoin(job.preset_overrides(), ", "));
+    }
+    table.Add("preset", text);
   }
   table.Add("method", MethodText(result, point));
   if (job.spec().shrinkage() > 0) {

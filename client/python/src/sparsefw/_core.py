@@ -18,6 +18,7 @@ from sparsefw._inputs.job import (
     warn_of_rank,
     warn_of_square,
     warn_of_tokens,
+    warn_of_zeros,
 )
 from sparsefw._progress import transfer_observer
 from sparsefw._rpc import wire
@@ -66,6 +67,7 @@ class Core:
         buffer = as_buffer(value, kind, DTYPES[kind])
         if kind == "gram" and self.warns:
             warn_of_rank(buffer, tokens)
+            warn_of_zeros(buffer)
         content = TensorContent(buffer, tensor_spec(kind, buffer, tokens), self.session.options, progress)
         return await upload(self.session, content, request_id)
 

@@ -187,6 +187,7 @@ class Result:
         screening:   see Screening; None where no iteration was screened.
         device:      "cpu", "cuda:0".
         preset:      that the options were taken from, also where nothing was asked for; "": none.
+        preset_overrides: options that were given beside it and win over it.
         timings:     seconds.
         mask_tensor, weight_tensor: names of the tensors on the server; "" where there is none.
         message:     the result as it came, with fields that are newer than this class.
@@ -208,6 +209,7 @@ class Result:
     screening: Screening | None
     device: str
     preset: str
+    preset_overrides: tuple[str, ...]
     timings: Timings
     mask_tensor: str
     weight_tensor: str
@@ -308,6 +310,8 @@ class Result:
         note = f"|WX - (M*W)X|^2 / |WX|^2; output energy kept: {_per_cent(1 - self.loss)}"
         if losses.reconstructed is not None:
             note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'"
+        if not (losses.full if losses.unshrunk is None else losses.unshrunk.full):
+            note = "|WX|^2 is 0: weight or activations are only zeros, so no mask is better than another"
         lines = [("loss", self.loss, note)]
         # With G itself, as the loss.
         full, start, end = losses.full, losses.warm_start, losses.result
@@ -325,7 +329,9 @@ class Result:
         note = f"{weights - self.kept} of {weights} weights removed; {self.kept} kept"
         lines.append(("sparsity", self.sparsity, note))
         text = "\n".join(f"{name:11}  {_per_cent(share):>10}  {note}" for name, share, note in lines)
-        preset = f"preset {self.preset}, " if self.preset else ""
+        names = ", ".join(self.preset_overrides)
+        overrides = f" (what was given wins over it: {names})" if names else ""
+        preset = f"preset {self.preset}{overrides}, " if self.preset else ""
         ended = f"{self.job}, {self.state}: {preset}{self.timings.solve:.2f} s on {self.device}"
         return f"{text}\n{printable(ended)}"
 
@@ -355,6 +361,7 @@ class Result:
             screening=Screening.of(message.screening) if message.HasField("screening") else None,
             device=message.device,
             preset=short_name(job_pb2.Preset, job.spec.preset).lower() if job.spec.preset else "",
+            preset_overrides=tuple(job.preset_overrides),
             timings=Timings(
                 queue=seconds(message.timings.queue),
                 load=seconds(message.timings.load),

@@ -28,6 +28,24 @@ v1::TensorSpec Weight() {
   return spec;
 }
 
+TEST(ConvertJobTest, WhatIsSetBesideAPresetIsNamed) {
+  v1::JobSpec proto;
+  proto.mutable_pattern()->mutable_nm()->set_keep(2);
+  proto.mutable_pattern()->mutable_nm()->set_group(4);
+  proto.set_preset(v1::PRESET_FAST);
+  EXPECT_TRUE(FromProto(proto)->preset_overrides.empty());
+  proto.set_method(v1::METHOD_SPARSEGPT);
+  proto.mutable_warm_start()->set_method(v1::METHOD_RIA);
+  proto.mutable_sparsefw()->set_alpha(0.5);
+  Job job;
+  job.spec = *FromProto(proto);
+  const auto names = ToProto(job).preset_overrides();
+  EXPECT_EQ(std::vector<std::string>(names.begin(), names.end()),
+            (std::vector<std::string>{"alpha", "method", "warm_start_method"}));
+  proto.clear_preset();
+  EXPECT_TRUE(FromProto(proto)->preset_overrides.empty()) << "nothing gave way";
+}
+
 TEST(ConvertTensorTest, KeepsSizesBeyond32Bits) {
   const absl::StatusOr<TensorSpec> spec = FromProto(Weight());
   ASSERT_TRUE(spec.ok()) << spec.status();

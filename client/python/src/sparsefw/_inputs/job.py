@@ -107,6 +107,16 @@ def _mismatch(message: str) -> Error:
     return refuse(grpc.StatusCode.INVALID_ARGUMENT, "SHAPE_MISMATCH", message)
 
 
+def warn_of_zeros(gram: Buffer) -> None:
+    """Warns of a Gram matrix of activations that are all zero: nothing tells one mask from another."""
+    if not np.any(np.diagonal(np.frombuffer(gram.data, _STORED[gram.dtype]).reshape(gram.shape))):
+        warnings.warn(
+            "the diagonal of gram is zero, so every mask loses nothing and none is better than another; look "
+            "at where the activations are taken from",
+            stacklevel=2,
+        )
+
+
 def warn_of_tokens(tokens: int, inputs: int) -> None:
     """Warns of fewer tokens than inputs; 0 tokens: their number is unknown."""
     if 0 < tokens < inputs:

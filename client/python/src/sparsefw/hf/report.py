@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sparsefw._inputs.packages import needed, new_figure
 from sparsefw._text import printable
+from sparsefw.hf.presets import PRESETS
 
 # The bound holds for masks that keep what was fixed from the start (alpha), not for all.
 CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed weights can avoid"
@@ -143,6 +144,21 @@ class Report:
         )
         return table
 
+    def _preset(self) -> tuple[str, list[str]]:
+        """(The preset that was asked for, what was given beside it and differs); ("", []) without one."""
+        options = self.settings.get("options", {})
+        preset = options.get("preset", "")
+        if preset not in PRESETS:
+            return "", []
+        of_preset = dataclasses.asdict(PRESETS[preset])
+        beside = [name for name in options if name not in ("preset", "device", "precision", "priority")]
+        if self.settings.get("method") != f"preset {preset}":
+            beside.insert(0, "method")
+        for name, part in (("refine_blocks", "refinement"), ("distill", "distillation")):
+            if name in self.settings and self.settings[name] != of_preset[part]:
+                beside.append(name)
+        return preset, beside
+
     def __str__(self) -> str:
         table = self.summary()
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
@@ -157,6 +173,9 @@ class Report:
             "loss, warm start: |WX - W'X|^2 in per cent of pruning everything, means; "
             f"certificate: {CERTIFICATE}"
         )
+        preset, overrides = self._preset()
+        if overrides:
+            lines.append(f"preset {preset}; what was given wins over it: {', '.join(overrides)}")
         if self.refinements:
             lines.append(_refined(self.refinements))
         if self.distillation:

@@ -46,7 +46,7 @@ STOP_REASON_ITERATIONS: StopReason
 STOP_REASON_UNSPECIFIED: StopReason
 
 class Job(_message.Message):
-    __slots__ = ["attempts", "create_time", "end_time", "error", "expire_time", "name", "owner", "progress", "queue_position", "result", "revision", "shape", "spec", "start_time", "state"]
+    __slots__ = ["attempts", "create_time", "end_time", "error", "expire_time", "name", "owner", "preset_overrides", "progress", "queue_position", "result", "revision", "shape", "spec", "start_time", "state"]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Job(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    PRESET_OVERRIDES_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +70,7 @@ class Job(_message.Message):
     expire_time: _timestamp_pb2.Timestamp
     name: str
     owner: str
+    preset_overrides: _containers.RepeatedScalarFieldContainer[str]
     progress: Progress
     queue_position: int
     result: JobResult
@@ -77,7 +79,7 @@ class Job(_message.Message):
     spec: JobSpec
     start_time: _timestamp_pb2.Timestamp
     state: JobState
-    def __init__(self, name: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., revision: _Optional[int] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ..., owner: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., attempts: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., result: _Optional[_Union[JobResult, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., revision: _Optional[int] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., queue_position: _Optional[int] = ..., owner: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., attempts: _Optional[int] = ..., preset_overrides: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ["job", "kind"]
