@@ -19,7 +19,7 @@ class Variant:
     def arguments(self, out):
         inputs = ("--activations", self.layer.activations_file) if self.from_activations \
             else ("--gram", self.layer.gram_file)
-        return ["submit", "--weights", self.layer.weights_file, *inputs, *self.flags, "--out", out]
+        return ["submit", "--weights", self.layer.weights_file, *inputs, *self.flags, "--out", out, "--overwrite"]
 
     def spec(self, weight, gram):
         """The same job as a JobSpec."""

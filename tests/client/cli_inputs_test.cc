@@ -125,14 +125,24 @@ TEST_F(InputsTest, PacksAMaskAsTheWireWantsIt) {
 }
 
 TEST_F(InputsTest, OutputsAreTriedBeforeTheyAreNeeded) {
-  SPARSEFW_EXPECT_OK(CheckWritable("--out", Path("new")));
+  SPARSEFW_EXPECT_OK(CheckWritable("--out", Path("new"), false));
   EXPECT_FALSE(std::filesystem::exists(Path("new")));
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
-  const absl::Status no_folder = CheckWritable("--out", Path("no/such/file"));
+  const absl::Status no_folder = CheckWritable("--out", Path("no/such/file"), false);
   EXPECT_THAT(no_folder, StatusIs(absl::StatusCode::kInvalidArgument, "", "--out", "no/such"));
   EXPECT_EQ(ExitCodeOf(no_folder), ExitCode::kUsage);
-  EXPECT_THAT(CheckWritable("--out", folder_.string()),
+  EXPECT_THAT(CheckWritable("--out", folder_.string(), true),
               StatusIs(absl::StatusCode::kInvalidArgument, "", "not a regular file"));
+}
+
+TEST_F(InputsTest, WhatIsThereIsReplacedOnlyWhenAskedFor) {
+  std::ofstream(Path("mask")) << "x";
+  const absl::Status there = CheckWritable("--out", Path("mask"), false);
+  EXPECT_THAT(there, StatusIs(absl::StatusCode::kInvalidArgument, "", Path("mask"), "--overwrite"));
+  EXPECT_EQ(ExitCodeOf(there), ExitCode::kUsage);
+  SPARSEFW_EXPECT_OK(CheckWritable("--out", Path("mask"), true));
+  std::ofstream(Path("empty"));  // of mktemp
+  SPARSEFW_EXPECT_OK(CheckWritable("--out", Path("empty"), false));
 }
 
 TEST_F(InputsTest, SameFileSeesThroughSpellingAndLinks) {

@@ -309,7 +309,7 @@ std::vector<BadUsage> BadUsages() {
       {"NoFlag", {"submit", "w.npy"}, "\"w.npy\" belongs to no flag"},
       {"HelpOfNothing", {"help", "prune"}, "there is no command \"prune\""},
       {"NoWeights", {"submit", "--gram", "g", "--pattern", "2:4", "--out", "m"}, "--weights"},
-      {"NoPattern", no_pattern, "--pattern"},
+      {"NoPatternNoSparsity", no_pattern, "--sparsity is required with --pattern per-row"},
       {"NoGram", {"submit", "--weights", "w", "--pattern", "2:4", "--out", "m"}, "--gram"},
       {"GramAndActivations", Submit({"--activations", "x"}), "--activations"},
       {"NoOut", {"submit", "--weights", "w", "--gram", "g", "--pattern", "2:4"}, "--out"},

@@ -191,9 +191,9 @@ absl::Status Run(const WatchOptions& options, const Console& console) {
 
 absl::Status Run(const FetchOptions& options, const Console& console) {
   const OutputOptions& output = options.output;
-  SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", output.out));
+  SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", output.out, output.overwrite));
   if (!output.out_weights.empty()) {
-    SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out-weights", output.out_weights));
+    SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out-weights", output.out_weights, output.overwrite));
   }
   ProgressDisplay display(console, absl::Now, options.common.quiet);
   const Interrupt interrupt(LeaveRunning(options.job, display));

@@ -44,7 +44,7 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   }
   const int64_t inputs = batches[0].cols;
   const std::string label = LabelOf(batches);
-  SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out));
+  SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out, options.overwrite));
   std::stop_source stop;
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   const client::CallOptions call{stop.get_token()};

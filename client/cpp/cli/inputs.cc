@@ -158,7 +158,7 @@ absl::StatusOr<std::vector<std::byte>> PackMask(const Input& input) {
   return std::vector<std::byte>(mask.bytes().begin(), mask.bytes().end());
 }
 
-absl::Status CheckWritable(std::string_view flag, const std::string& path) {
+absl::Status CheckWritable(std::string_view flag, const std::string& path, bool overwrite) {
   const auto refuse = [&](const std::string& why) {
     return FileError(absl::StrFormat("%s: %s: cannot be written: %s", flag, path, why));
   };
@@ -167,6 +167,11 @@ absl::Status CheckWritable(std::string_view flag, const std::string& path) {
   if (status.type() == std::filesystem::file_type::none) return refuse(error.message());
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     return refuse("it is there and not a regular file");
+  }
+  if (!overwrite && std::filesystem::exists(status) &&
+      std::filesystem::file_size(path, error) > 0 && !error) {
+    return UsageError(absl::StrFormat(
+        "%s: %s: exists and is not overwritten; --overwrite replaces it", flag, path));
   }
   // The file is replaced by renaming, so what counts is its folder.
   std::filesystem::path folder = std::filesystem::path(FileBehindLinks(path)).parent_path();

@@ -68,8 +68,9 @@ absl::Status CheckShape(const Input& input, int64_t rows, int64_t cols, const In
 absl::StatusOr<std::vector<std::byte>> PackMask(const Input& input);
 
 // An output file can be written where `path` says, as far as can be known
-// before it is written. `flag` is for the message.
-absl::Status CheckWritable(std::string_view flag, const std::string& path);
+// before it is written. `flag` is for the message. Errors (exit code 2): a file is there that holds
+// something, unless `overwrite`.
+absl::Status CheckWritable(std::string_view flag, const std::string& path, bool overwrite);
 // `path` and `other` are the same file.
 bool SameFile(const std::string& path, const std::string& other);
 

@@ -77,7 +77,7 @@ absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& input
         return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));
       }
     }
-    SPARSEFW_RETURN_IF_ERROR(CheckWritable(flag, path));
+    SPARSEFW_RETURN_IF_ERROR(CheckWritable(flag, path, output.overwrite));
   }
   return absl::OkStatus();
 }

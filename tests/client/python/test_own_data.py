@@ -31,7 +31,7 @@ def npy(path, array):
 def prune(server, folder, weights, *flags):
     out = folder / "mask.safetensors"
     code = _cli.main(["prune", "--server", server.address, "--weights", weights, "--method", "wanda",
-                      "--pattern", "2:4", "--json", "-q", "--out", str(out), *map(str, flags)])
+                      "--pattern", "2:4", "--json", "-q", "--out", str(out), "--overwrite", *map(str, flags)])
     assert code == 0
     return load_file(out)["mask"]
 
@@ -148,6 +148,19 @@ def test_fewer_tokens_than_inputs_and_other_doubts_are_warnings(client, layer):
         client.prune(layer.weight, activations=layer.activations, **QUICK)
         client.upload((few.T @ few).astype(np.float32), "gram", tokens=4).delete()
         client.prune(layer.weight, layer.gram, **QUICK)
+
+
+def test_a_gram_matrix_of_zeros_is_a_warning_and_the_summary_says_so(client, layer):
+    with pytest.warns(UserWarning, match="the diagonal of gram is zero, .* look at where the activations"):
+        result = client.prune(layer.weight, np.zeros_like(layer.gram), **QUICK)
+    assert "|WX|^2 is 0: weight or activations are only zeros" in str(result)
+    one = np.zeros_like(layer.gram)
+    one[3, 3] = 1  # some inputs may well be dead
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "|WX|^2 is 0" not in str(client.prune(layer.weight, one, **QUICK))
+    zeros = client.prune(layer.weight, activations=np.zeros_like(layer.activations), **QUICK)
+    assert "|WX|^2 is 0" in str(zeros)
 
 
 @pytest.mark.parametrize(

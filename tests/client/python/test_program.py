@@ -131,6 +131,21 @@ def test_a_redirected_output_is_written_not_replaced(folder, name):
     assert [entry.name for entry in folder.iterdir()] == ["out"]
 
 
+def test_a_file_that_is_there_is_replaced_when_asked_for(shared_server, files, capsys):
+    _, folder = files
+    words = ["prune", "--weights", f"{folder}/w.safetensors", "--gram", f"{folder}/x.safetensors:gram", "--sparsity",
+             "0.6", "--method", "wanda", "--out", f"{folder}/m.safetensors", "-q", "--server", shared_server.address]
+    (folder / "m.safetensors").write_bytes(b"")  # of mktemp: nothing is lost
+    assert _cli.main(words) == 0
+    mask = (folder / "m.safetensors").read_bytes()
+    assert _cli.main(words) == 2
+    assert f"{folder}/m.safetensors: exists and is not overwritten; --overwrite replaces it" in capsys.readouterr().err
+    assert (folder / "m.safetensors").read_bytes() == mask
+    assert _cli.main([*words, "--overwrite"]) == 0
+    assert _cli.main([*words[:-6], f"{folder}/n.safetensors", *words[-5:], "--out-weights", f"{folder}/m.safetensors"]) == 2
+    assert not (folder / "n.safetensors").exists()
+
+
 def test_shared_memory_holds_files():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         path = Path(place, "mask.safetensors")
@@ -156,7 +171,7 @@ def test_info(shared_server, capsys):
 def test_lost_output_is_an_error(shared_server, files, target):
     _, folder = files
     prune = ["prune", "--weights", folder / "w.safetensors", "--gram", f"{folder}/x.safetensors:gram",
-             "--sparsity", 0.6, "--method", "wanda", "--out", folder / "m.safetensors", "-q"]
+             "--sparsity", 0.6, "--method", "wanda", "--out", folder / "m.safetensors", "--overwrite", "-q"]
     server = ["--server", shared_server.address]
     for words in (["--help"], ["info", *server], [*prune, *server], [*prune, "--json", *server]):
         command = [sys.executable, "-m", "sparsefw", *map(str, words)]

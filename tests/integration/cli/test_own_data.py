@@ -19,7 +19,7 @@ def npy(path, array):
 
 def submit(layer, *flags):
     return ["submit", "--weights", layer.weights_file, "--method", "wanda", "--pattern", "2:4", "--out",
-            layer.mask_file, *flags]
+            layer.mask_file, "--overwrite", *flags]
 
 
 def loss_of(cli, layer, *flags):

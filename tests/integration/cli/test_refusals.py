@@ -211,6 +211,20 @@ def test_output_that_cannot_be_written(cli, layer, folder):
     done.refused(2, "--out", str(folder))
 
 
+def test_a_file_that_is_there_is_replaced_when_asked_for(cli, layer, folder):
+    layer.mask_file.write_bytes(b"hours of work")
+    submit = ["submit", "--weights", layer.weights_file, "--gram", layer.gram_file, "--sparsity", "0.6",
+              "--method", "wanda"]
+    for words in ([*submit, "--out", layer.mask_file], [*submit, "--out", folder / "m", "--out-weights", layer.mask_file],
+                  ["gram", "--activations", layer.activations_file, "--out", layer.mask_file],
+                  ["fetch", "jobs/x", "--out", layer.mask_file]):
+        cli.run(*words).refused(2, str(layer.mask_file), "exists and is not overwritten; --overwrite")
+        assert layer.mask_file.read_bytes() == b"hours of work" and not (folder / "m").exists()
+    assert cli.run("list", "--json").expect(0).json()["jobs"] == [], "said before any work"
+    cli.run(*submit, "--out", layer.mask_file, "--overwrite").expect(0)
+    assert layer.mask().shape == layer.weight.shape
+
+
 def test_unknown_jobs(cli, folder):
     for command in ("status", "watch", "cancel"):
         cli.run(command, "jobs/no-such-job").refused(3, "jobs/no-such-job")
@@ -223,7 +237,7 @@ def test_an_indefinite_gram(cli, layer, folder):
     def submit(gram, *flags, weights=layer.weights_file):
         path = safetensors.write(folder / "indefinite.safetensors", {"gram": gram.astype("<f4")})
         return cli.run("submit", "--weights", weights, "--gram", path, "--pattern", "per-row",
-                       "--sparsity", "0.5", "--out", folder / "mask", *flags)
+                       "--sparsity", "0.5", "--out", folder / "mask", "--overwrite", *flags)
 
     gram = layer.gram.copy()
     gram[3, 3] = 0

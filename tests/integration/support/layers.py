@@ -31,6 +31,7 @@ class Layer:
             defaults["--sparsity"] = "0.6"
         if out:
             defaults["--out"] = self.mask_file
+            flags = ("--overwrite", *flags)  # of an earlier job of the test
         kept = [part for pair in defaults.items() if pair[0] not in flags for part in pair]
         return ["submit", *kept, *flags]
 

@@ -89,7 +89,9 @@ void AddCommonFlags(CLI::App& command, Flags& flags) {
                   "file with the token of this client (or SPARSEFW_TOKEN: the token)")
       ->type_name("FILE");
   command
-      .add_option("--timeout", flags.common_text.timeout, "how long to try to connect (default 5s)")
+      .add_option(
+          "--timeout", flags.common_text.timeout,
+          "how long to try to connect at first (default 5s, or --retry-for where that is less)")
       ->type_name("SPAN");
   command
       .add_option("--retry-for", flags.common_text.retry_for,
@@ -108,10 +110,15 @@ void AddQuietFlag(CLI::App& command, Flags& flags) {
   command.add_flag("-q,--quiet", flags.common.quiet, "show no progress");
 }
 
+void AddOverwriteFlag(CLI::App& command, bool& overwrite) {
+  command.add_flag("--overwrite", overwrite, "replace output files that are there");
+}
+
 void AddOutputFlags(CLI::App& command, Flags& flags) {
   command.add_option("--out", flags.output.out, "the mask (safetensors)")->type_name("FILE");
   command.add_option("--out-weights", flags.output.out_weights, "the pruned weight (safetensors)")
       ->type_name("FILE");
+  AddOverwriteFlag(command, flags.output.overwrite);
   command.add_flag("--keep-tensors", flags.output.keep_tensors,
                    "leave the uploaded tensors on the server when the job has ended");
   AddQuietFlag(command, flags);
@@ -156,6 +163,7 @@ void AddGram(CLI::App& app, Flags& flags) {
   gram.add_option("--out", flags.gram.out, "the Gram matrix (safetensors)")
       ->type_name("FILE")
       ->required();
+  AddOverwriteFlag(gram, flags.gram.overwrite);
   gram.add_option("--dtype", flags.gram_dtype, "default F32")->type_name("F32|F64");
   gram.add_flag("--keep-tensors", flags.gram.keep_tensors, "leave the Gram on the server, too");
   AddQuietFlag(gram, flags);
@@ -198,6 +206,10 @@ absl::Status FinishCommon(Flags& flags) {
   if (!flags.common_text.retry_for.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(flags.common.retry_for,
                               ParseTimeSpan("--retry-for", flags.common_text.retry_for));
+    // Who gives a broken connection two seconds does not want to wait longer for the first one.
+    if (flags.common_text.timeout.empty()) {
+      flags.common.timeout = std::min(flags.common.timeout, flags.common.retry_for);
+    }
   }
   return absl::OkStatus();
 }

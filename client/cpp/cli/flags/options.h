@@ -33,6 +33,7 @@ struct CommonOptions {
 struct OutputOptions {
   std::string out;
   std::string out_weights;
+  bool overwrite = false;
   bool keep_tensors = false;
 };
 
@@ -72,6 +73,7 @@ struct GramOptions {
   std::vector<std::string> activations;
   std::string out;
   DType dtype = DType::kF32;
+  bool overwrite = false;
   bool keep_tensors = false;
 };
 

@@ -40,7 +40,6 @@ absl::Status ApplyPattern(const SubmitFlags& flags, v1::JobSpec& spec) {
   } else if (flags.keep_all) {
     return UsageError("--keep-all belongs to --sweep");
   }
-  if (flags.pattern.empty()) return UsageError("--pattern is required");
   SPARSEFW_ASSIGN_OR_RETURN(*spec.mutable_pattern(), ParsePattern(flags.pattern, flags.sparsity));
   return absl::OkStatus();
 }
@@ -68,7 +67,7 @@ void AddInputFlags(CLI::App& app, SubmitOptions& options) {
 
 void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
   AddOption(app, "--pattern", flags.pattern, "unstructured|per-row|A:B",
-            "A:B keeps A of every B consecutive inputs of a row");
+            "A:B keeps A of every B consecutive inputs of a row (default per-row)");
   app.add_option_function<std::string>(
          "--sparsity",
          [&flags](const std::string& text) {
@@ -76,7 +75,7 @@ void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
            if (!share.ok()) throw CLI::ConversionError(std::string(share.status().message()));
            flags.sparsity = *share;
          },
-         "share of the weights to remove, [0, 1]")
+         "share of the weights to remove, [0, 1]; needed but with A:B")
       ->type_name("SHARE");
   AddSpecFlags(app, SpecFlagGroup::kMethod, spec);
   GroupFlags(app, "Method");

@@ -20,7 +20,7 @@ namespace sparsefw::cli {
 
 // What is more than one field of the spec; the others go there directly (spec_flags.h).
 struct SubmitFlags {
-  std::string pattern;
+  std::string pattern = "per-row";  // as in Python
   std::optional<double> sparsity;
   std::vector<std::string> sweep;  // KEY=VALUE[,VALUE...]
   bool keep_all = false;

@@ -103,7 +103,6 @@ absl::StatusOr<v1::Sweep> ParseSweep(const SubmitFlags& flags) {
   v1::Sweep sweep;
   for (Draft& draft : drafts) {
     if (patterns) {
-      if (draft.pattern.empty()) return UsageError("--pattern is required");
       SPARSEFW_ASSIGN_OR_RETURN(*draft.point.mutable_pattern(),
                                 ParsePattern(draft.pattern, draft.sparsity));
     }

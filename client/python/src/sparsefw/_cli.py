@@ -10,7 +10,9 @@ import json
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
@@ -85,6 +87,9 @@ def _add_prune(commands: Any) -> None:
     parser.add_argument("--device")
     parser.add_argument("--out", required=True, metavar="FILE", help="the mask, BOOL, true = keep")
     parser.add_argument("--out-weights", metavar="FILE", help="the pruned weight")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the files of --out and --out-weights"
+    )
     parser.add_argument("--plot", metavar="FILE.png", help="draw the losses; needs matplotlib")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one object")
@@ -95,6 +100,8 @@ def _add_prune(commands: Any) -> None:
 def _prune(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         load("matplotlib", "plot")  # said before the work is done
+    for path in filter(None, (arguments.out, arguments.out_weights)):
+        _files.check_absent(path, arguments.overwrite)
     weight, name = files.open_tensor(arguments.weights)
     gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None
     activations = files.open_batches(arguments.activations) if arguments.activations else None
@@ -142,6 +149,7 @@ def describe(result: Result) -> dict[str, Any]:
         "job": result.job,
         "state": result.state,
         "preset": result.preset or None,
+        "preset_overrides": list(result.preset_overrides),
         "shape": list(result.shape),
         "loss": result.loss,
         "certificate": result.certificate if result.losses.lower_bound > 0 else None,
@@ -204,7 +212,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
+    warnings.formatwarning = _warning_line
     return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Our own without the place in our source, which says nothing to who runs a program."""
+    if Path(filename).is_relative_to(Path(__file__).parent):
+        return f"sparsefw: warning: {printable(str(message))}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _run(words: list[str]) -> int:
@@ -222,7 +240,10 @@ def _run(words: list[str]) -> int:
             return int(end.code or 0)
         return int(arguments.run(arguments))
     except Error as error:
-        print(f"sparsefw: {printable(error.message)}", file=sys.stderr)
+        message = error.message
+        if error.reason == "STATE_DIFFERS":  # raised where there are arguments, not flags
+            message = message.replace("Give another state_dir", "Give another folder with --state")
+        print(f"sparsefw: {printable(message)}", file=sys.stderr)
         return 2 if error.reason == "CLIENT_ARGUMENT" else 3
     except OSError as error:
         print(f"sparsefw: {printable(str(error))}", file=sys.stderr)

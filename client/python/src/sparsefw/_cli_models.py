@@ -143,6 +143,11 @@ def add_prune_model(commands: Any) -> None:
     )
     _add_data_flags(parser, "calibration")
     parser.add_argument("--out", required=True, metavar="OUT", help="folder for the pruned model")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace a pruned model in OUT; with --state the same run may do so without it",
+    )
     _add_pruning_flags(parser)
     parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")
     parser.set_defaults(run=_prune_model)
@@ -290,7 +295,11 @@ def _prune_model(arguments: argparse.Namespace) -> int:
     tuning = models.Tuning(candidates, arguments.tune_blocks) if candidates else None
     with contextlib.ExitStack() as stack:
         report = models.prune_model(
-            arguments.model, out=arguments.out, tune=tuning, **_pruning(arguments, stack)
+            arguments.model,
+            out=arguments.out,
+            overwrite=arguments.overwrite,
+            tune=tuning,
+            **_pruning(arguments, stack),
         )
     if arguments.report:
         report.save(arguments.report)
@@ -329,10 +338,7 @@ def _eval_perplexity(arguments: argparse.Namespace) -> int:
         progress=not arguments.quiet,
     )
     if arguments.json:
-        print(json.dumps(dataclasses.asdict(found)))
+        print(json.dumps({**dataclasses.asdict(found), "margin": found.margin}))
     else:
-        print(
-            f"perplexity {found.value:.4f} over {found.tokens} tokens in {found.windows} windows of "
-            f"{found.length}; {found.seconds:.1f} s"
-        )
+        print(found)
     return 0

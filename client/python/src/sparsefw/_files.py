@@ -110,6 +110,17 @@ def atomically(path: Path) -> Iterator[IO[bytes]]:
     sync_folder(path.parent)
 
 
+def check_absent(path: str, overwrite: bool) -> None:
+    """Raises InvalidArgument where a file is there that holds something, unless it may be replaced."""
+    if (
+        not overwrite
+        and os.path.isfile(path)
+        and os.path.getsize(path) > 0
+        and not _DESCRIPTOR.fullmatch(os.path.abspath(path))
+    ):
+        raise invalid(f"{path}: exists and is not overwritten; --overwrite replaces it")
+
+
 def _stream(path: Path) -> IO[bytes] | None:
     """What is written as it is; None: a file, which is replaced."""
     # Not where links lead: that may be a file to which the output of this program was redirected.

@@ -176,6 +176,26 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(client, folder):
         prune(folder / "out", folder / "new", client)
 
 
+def test_a_pruned_model_is_replaced_when_asked_for_or_by_its_own_run(client, folder):
+    save("llama", folder / "dense")
+    state = folder / "state"
+    prune(folder / "dense", folder / "out", client, method="wanda", state_dir=state)
+    with pytest.raises(sparsefw.InvalidArgument, match=r"out: exists and is not overwritten.*--overwrite"):
+        prune(folder / "dense", folder / "out", client, method="wanda")
+    with pytest.raises(sparsefw.InvalidArgument, match="a pruned model of another run"):
+        prune(folder / "dense", folder / "out", client, method="ria", state_dir=folder / "other")
+    # The run that made it goes on, also where nothing is left but to write the folder.
+    (folder / "out/config.json").unlink()
+    prune(folder / "dense", folder / "out", client, method="wanda", state_dir=state)
+    load(folder / "out")
+    replaced = prune(folder / "dense", folder / "out", client, method="ria", overwrite=True)
+    assert json.loads((folder / "out/sparsefw.json").read_text())["settings"] == replaced.settings
+    # Damage is no run's.
+    (folder / "out/sparsefw.json").write_text("{")
+    with pytest.raises(sparsefw.InvalidArgument, match="--overwrite"):
+        prune(folder / "dense", folder / "out", client, method="ria", state_dir=state)
+
+
 @pytest.fixture
 def nothing_is_computed(monkeypatch):
     """Whatever is refused is refused before the model is read."""
@@ -281,7 +301,8 @@ def test_a_link_leads_to_the_folder_that_is_replaced(client, folder):
     save("llama", folder / "dense")
     (folder / "link").symlink_to(folder / "disk/out")
     for pattern in ("2:4", "1:4"):
-        prune(folder / "dense", folder / "link", client, method="wanda", pattern=pattern, sparsity=None)
+        prune(folder / "dense", folder / "link", client, method="wanda", pattern=pattern, sparsity=None,
+              overwrite=True)
         assert (folder / "link").is_symlink()
         facts = json.loads((folder / "disk/out/sparsefw.json").read_text())
         assert facts["settings"]["pattern"] == pattern
@@ -300,7 +321,7 @@ def test_what_cannot_be_replaced_at_the_end_leaves_both_models(client, folder, m
 
     monkeypatch.setattr(Path, "rename", busy)
     with pytest.raises(sparsefw.InvalidArgument, match=r"Device or resource busy; the pruned model is .*partial"):
-        prune(folder / "dense", folder / "out", client, method="ria")
+        prune(folder / "dense", folder / "out", client, method="ria", overwrite=True)
     load(folder / "out")
     load(folder / ".out.partial")
 

@@ -41,6 +41,7 @@ def add_unpack(commands: Any) -> None:
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--overwrite", action="store_true", help="replace what this program made in OUT")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one object")
 
@@ -48,11 +49,13 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 def _pack(arguments: argparse.Namespace) -> int:
     if arguments.masks_only != bool(arguments.dense):
         raise invalid("--masks-only and --dense DIR go together: masks are those of one dense model")
-    packing, shown = _packing(), not arguments.quiet
+    packing, shown, replace = _packing(), not arguments.quiet, arguments.overwrite
     if arguments.masks_only:
-        report = packing.pack_masks(arguments.model, arguments.dense, arguments.out, progress=shown)
+        report = packing.pack_masks(
+            arguments.model, arguments.dense, arguments.out, overwrite=replace, progress=shown
+        )
     else:
-        report = packing.pack(arguments.model, arguments.out, progress=shown)
+        report = packing.pack(arguments.model, arguments.out, overwrite=replace, progress=shown)
     print(json.dumps(report.to_dict()) if arguments.json else report)
     return 0
 
@@ -64,11 +67,11 @@ def _unpack(arguments: argparse.Namespace) -> int:
     if source.is_dir() == bool(arguments.dense):
         rule = "is a folder, which needs no --dense" if source.is_dir() else "is a file of masks: --dense DIR"
         raise invalid(f"{source}: {rule}")
-    packing, began = _packing(), time.monotonic()
+    packing, replace, began = _packing(), arguments.overwrite, time.monotonic()
     if arguments.dense:
-        out = packing.apply_masks(source, arguments.dense, arguments.out, progress=shown)
+        out = packing.apply_masks(source, arguments.dense, arguments.out, overwrite=replace, progress=shown)
     else:
-        out = packing.unpack(source, arguments.out, progress=shown)
+        out = packing.unpack(source, arguments.out, overwrite=replace, progress=shown)
     seconds = time.monotonic() - began
     if arguments.json:
         print(json.dumps({"out": str(out), "seconds": seconds}))

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +62,21 @@ def _check_contents(out: Path) -> None:
         raise invalid(f"{out}: is a mount point with a pruned model and cannot be replaced; empty it")
 
 
+def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InvalidArgument where the pruned model in `out` is of none of these runs (their settings)."""
+    try:
+        there = json.loads((out / FACTS).read_text(encoding="utf-8"))["settings"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        there = None
+    if there not in [json.loads(json.dumps(settings)) for settings in runs]:
+        raise invalid(
+            f"{out}: exists and is not overwritten: it holds a pruned model"
+            f"{' of another run' if runs else ''}; overwrite=True (--overwrite) replaces it"
+        )
+
+
 def _foreign(out: Path) -> list[Path]:
     """What is in the folder and not of this program or, of a new disk, the file system's."""
     skipped = {"lost+found"} if os.path.ismount(out) else set()
@@ -100,7 +115,12 @@ def write_folder(out: Path, report: Report, tokenizer: Any, write: Callable[[Pat
     if inside:
         _move_up(partial, out)
     else:
-        _replace(partial, out)
+        try:
+            replace_folder(partial, out)
+        except OSError as error:
+            raise invalid(
+                f"{out}: cannot be replaced: {error.strerror}; the pruned model is {partial}"
+            ) from None
 
 
 def _move_up(partial: Path, out: Path) -> None:
@@ -113,18 +133,18 @@ def _move_up(partial: Path, out: Path) -> None:
     partial.rmdir()
 
 
-def _replace(partial: Path, out: Path) -> None:
-    """An earlier run's folder goes when the new one is in its place."""
+def replace_folder(partial: Path, out: Path) -> None:
+    """The folder that is there, if any, goes when the new one is in its place."""
     old = out.with_name(f".{out.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     try:
         if out.exists():
             out.rename(old)
         partial.rename(out)
-    except OSError as error:
+    except OSError:
         if old.exists() and not out.exists():
             old.rename(out)
-        raise invalid(f"{out}: cannot be replaced: {error.strerror}; the pruned model is {partial}") from None
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -42,6 +42,7 @@ def prune_model(
     tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
     state_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: bool = True,
     gram: str = "auto",
     gram_memory: int = GRAM_MEMORY,
@@ -96,8 +97,9 @@ def prune_model(
                    sequences prunes the whole model. report.tuning is the table.
         state_dir: a folder for finished blocks. The same call goes on from there after any end.
         out:       a folder for the pruned model, in the dtype it has, with tokenizer and sparsefw.json: a new
-                   one, an empty one, which is filled, or one from an earlier run, which is replaced. Checked
-                   before anything is computed.
+                   one, or an empty one, which is filled. Checked before anything is computed.
+        overwrite: replace the pruned model of another run in `out`. A run with a `state_dir` replaces its own
+                   without it.
         gram:      "client": summed by torch where the activations are; "server": activations are sent and
                    summed there; "auto": what is fewer bytes. Fused experts are always summed by the client.
         gram_memory: bytes of float64 sums that are held together; more are made in several passes.
@@ -138,7 +140,17 @@ def prune_model(
     )
     started = time.monotonic()
     with Work(
-        model, tokenizer, data, settings, tuning_of(tune), server, state_dir, place, progress, device
+        model,
+        tokenizer,
+        data,
+        settings,
+        tuning_of(tune),
+        server,
+        state_dir,
+        place,
+        progress,
+        device,
+        overwrite,
     ) as work:
         report = work.prune(trace)
         report.seconds = time.monotonic() - started

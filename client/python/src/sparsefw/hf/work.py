@@ -14,7 +14,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.folder import check_out, near, write_folder
+from sparsefw.hf.folder import check_out, check_own, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.pools.choice import Given, place_of
@@ -44,6 +44,7 @@ class Work:
         place: Path | None,
         progress: bool,
         device: Any,
+        overwrite: bool = False,
     ) -> None:
         """See prune_model. `place`: the folder for the pruned model."""
         self._settings, self._tuning, self._shown = settings, tuning, progress
@@ -68,6 +69,7 @@ class Work:
         self._state_dir, self._place = state_dir, place
         self._check()
         self._model = self._source.digest()
+        self._overwrites = overwrite
         self._stack = contextlib.ExitStack()
 
     def _check(self) -> None:
@@ -113,8 +115,18 @@ class Work:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=disk))
             self._state = State(Path(folder), self._facts(self._settings))
             stack.callback(self._state.close)
+            self._check_place()
             self._stack = stack.pop_all()
         return self
+
+    def _check_place(self) -> None:
+        """With a state_dir the run may replace what it wrote itself."""
+        if self._place is None or self._overwrites:
+            return
+        every = [] if self._state_dir is None else [self._settings]
+        if every and self._tuning is not None:
+            every = settings_of(self._settings, self._tuning)
+        check_own(self._place, [self._facts(settings) for settings in every])
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

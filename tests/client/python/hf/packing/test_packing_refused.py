@@ -150,7 +150,8 @@ def test_what_cannot_be_packed(packed, folder, capsys, client):
 
     assert "is packed already" in refused(packed, f"{folder}/out")
     assert "no config.json" in refused(f"{folder}/none", f"{folder}/out")
-    assert "exists and is not an empty folder" in refused(pruned, pruned)
+    assert "exists and is not overwritten; overwrite=True (--overwrite)" in refused(pruned, pruned)
+    assert "has no sparsefw-packed.json; it is not overwritten" in refused(pruned, pruned, "--overwrite")
     assert "must not be in the folder that is read" in refused(pruned, f"{pruned}/out")
     assert "go together" in refused(pruned, f"{folder}/out", "--masks-only")
     config = json.loads((folder / "pruned/config.json").read_text())

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 import sparsefw
 from sparsefw._files import sync_folder
 from sparsefw.errors import invalid
-from sparsefw.hf.folder import resolve_out
+from sparsefw.hf.folder import replace_folder, resolve_out
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, Decoder, Encoder, words_type
 from sparsefw.hf.packing.report import Packed
@@ -36,13 +36,20 @@ _SMALLEST: Final = 1024
 Advance = Callable[[int], object]
 
 
-def pack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progress: bool = True) -> Packed:
+def pack(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Packed:
     """Writes a smaller folder from which `unpack` makes the same files again, byte for byte. Nothing is at
     `out` before all of it was written and read back.
 
     Args:
         folder: of a transformers model with safetensors files.
         out:    a new or empty folder.
+        overwrite: replace a packed folder in `out`.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no such model, or one that is quantised or packed already.
@@ -53,7 +60,8 @@ def pack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progres
     names = list_files(source)
     report = Packed(os.fspath(out))
     total = sum(path.stat().st_size for path in models)
-    with new_folder(out, source) as partial, bar("packing", 2 * total, progress) as advance:
+    replaces = MANIFEST if overwrite else ""
+    with new_folder(out, source, 0, replaces) as partial, bar("packing", 2 * total, progress) as advance:
         files: dict[str, Any] = {}
         for name in names:
             path = source / name
@@ -80,9 +88,15 @@ def pack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progres
     return report
 
 
-def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progress: bool = True) -> Path:
+def unpack(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Path:
     """Makes the folder that was packed again; the digest of every file is compared. Permissions, times and
-    empty folders are not kept, and links became files.
+    empty folders are not kept, and links became files. `overwrite`: replaces a model in `out`.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no packed folder, a damaged one, or one of a later format.
@@ -93,7 +107,7 @@ def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progr
     models = shards.model_files(source)
     total = sum(entry["bytes"] for entry in files.values())
     with (
-        new_folder(out, source, total) as partial,
+        new_folder(out, source, total, CONFIG if overwrite else "") as partial,
         bar("unpacking", sum(files[path.name]["bytes"] for path in models), progress) as advance,
     ):
         for name, entry in files.items():
@@ -115,18 +129,26 @@ def unpack(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, progr
 
 
 @contextlib.contextmanager
-def new_folder(out: str | os.PathLike[str], source: Path, needed: int = 0) -> Iterator[Path]:
+def new_folder(
+    out: str | os.PathLike[str], source: Path, needed: int = 0, replaces: str = ""
+) -> Iterator[Path]:
     """A folder beside its place, moved there when it is complete. Where the work ends early nothing stays.
 
     Args:
         source: what is read meanwhile.
         needed: bytes that will be written.
+        replaces: a folder with a file of this name may be there, and gives way; "": none.
     """
     place = resolve_out(out)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise invalid(f"{place}: exists and is not an empty folder; it is not overwritten")
+        if not replaces:
+            raise invalid(f"{place}: exists and is not overwritten; overwrite=True (--overwrite) replaces it")
+        if not (place / replaces).is_file():
+            raise invalid(f"{place}: exists and has no {replaces}; it is not overwritten")
     if place.is_relative_to(source.resolve()):
         raise invalid(f"{place}: must not be in the folder that is read, {source}")
+    if replaces and source.resolve().is_relative_to(place):
+        raise invalid(f"{source}: must not be in {place}, which is replaced")
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -139,7 +161,7 @@ def new_folder(out: str | os.PathLike[str], source: Path, needed: int = 0) -> It
             if path.is_dir():
                 sync_folder(path)
         sync_folder(partial)
-        partial.rename(place)
+        replace_folder(partial, place) if replaces else partial.rename(place)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from sparsefw._files import sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import invalid
+from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, words_type
-from sparsefw.hf.packing.folders import bar, list_files, new_folder
+from sparsefw.hf.packing.folders import CONFIG, bar, list_files, new_folder
 from sparsefw.hf.packing.report import mebibytes
 from sparsefw.hf.packing.shards import Entry, Hashed, Part, Shard, ShardWriter, read_shard
 
@@ -75,6 +76,7 @@ def pack_masks(
     dense: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Masks:
     """Writes the masks of a pruned model to a file of safetensors. Tensors of which nothing was removed have
@@ -84,13 +86,15 @@ def pack_masks(
         folder: the pruned model.
         dense:  the model that was pruned.
         out:    a new file.
+        overwrite: replace the file that is there.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): not two folders with the same tensors, or nothing was removed.
     """
     place = Path(out)
-    if place.exists():
-        raise invalid(f"{place}: exists; it is not overwritten")
+    if place.exists() and not (overwrite and place.is_file()):
+        hint = "; overwrite=True (--overwrite) replaces it" if place.is_file() else ""
+        raise invalid(f"{place}: exists and is not overwritten{hint}")
     pruned, whole = _entries(Path(folder)), _entries(Path(dense))
     if different := _differences(pruned, whole):
         raise invalid(f"{folder}: is not pruned from {dense}: {different}")
@@ -160,14 +164,18 @@ def apply_masks(
     dense: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Path:
     """Copies the folder of a dense model with the masked weights set to zero. The digest of every tensor that
-    results is compared: another model, or the same one in another dtype, is refused.
+    results is compared: another model, or the same one in another dtype, is refused. `overwrite`: replaces a
+    model in `out`.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no file of masks, a damaged one, or another model.
     """
+    if Path(file).resolve().is_relative_to(resolve_out(out)):
+        raise invalid(f"{file}: must not be in {out}")
     masks = read_shard(Path(file))
     facts = _facts(masks)
     source = Path(dense)
@@ -181,7 +189,7 @@ def apply_masks(
     names = list_files(source)
     total = sum((source / name).stat().st_size for name in names)
     with (
-        new_folder(out, source, total) as partial,
+        new_folder(out, source, total, CONFIG if overwrite else "") as partial,
         bar("applying masks", sum(path.stat().st_size for path in models), progress) as advance,
     ):
         for name in names:
