@@ -268,6 +268,17 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(OneOf({"text", "json"}));
 }
 
+// A file for another version may have keys that this one does not know.
+std::string UnknownKey(const CLI::App& app, std::string_view message) {
+  constexpr std::string_view kLibrary = "INI was not able to parse ";
+  if (!message.starts_with(kLibrary)) return std::string(message);
+  message.remove_prefix(kLibrary.size());
+  return absl::StrFormat(
+      "--config %s: %s is no key of version %s; the keys are the flags of --help, and what another "
+      "version has must be taken out of the file",
+      app.get_config_ptr()->as<std::string>(), message, SPARSEFW_VERSION);
+}
+
 }  // namespace
 
 Arguments ParseArguments(const std::vector<std::string>& arguments,
@@ -308,7 +319,7 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
     const std::vector<std::string> unknown = app.remaining();
     result.text =
         unknown.empty()
-            ? absl::StrFormat("sparsefw-server: %s\n", error.what())
+            ? absl::StrFormat("sparsefw-server: %s\n", UnknownKey(app, error.what()))
             : absl::StrFormat("sparsefw-server: %s is no flag; --help lists them\n", unknown[0]);
     return result;
   }

@@ -137,8 +137,14 @@ Backoff Rpc::NewBackoff() const {
   return Backoff(options_.retry, absl::Now(), absl::Uniform<uint64_t>(absl::BitGen()));
 }
 
-absl::Status Rpc::WaitToRetry(const absl::Status& error, Backoff& backoff,
+absl::Status Rpc::WaitToRetry(const absl::Status& failure, Backoff& backoff,
                               const CallOptions& call) const {
+  // A connection that broke: without gRPC's words, and with the address that they are about.
+  absl::Status error = failure;
+  const std::string message(failure.message());
+  if (const std::string reason = Reason(message); reason != message) {
+    error = WithMessage(failure, absl::StrFormat("%s: %s", address_, reason));
+  }
   const auto delay = backoff.Next(absl::Now(), RetryDelayOf(error));
   if (!delay) {
     return WithMessage(error, absl::StrFormat("%s; gave up after %s without progress",

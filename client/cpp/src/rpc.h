@@ -71,9 +71,9 @@ class Rpc {
                     OnStop on_stop = OnStop::kCancel) const;
 
   Backoff NewBackoff() const;
-  // After `error`, which is worth another attempt: waits and returns OK, or
-  // returns `error` (with "gave up after") when the time is up, or Stopped().
-  absl::Status WaitToRetry(const absl::Status& error, Backoff& backoff,
+  // After `failure`, which is worth another attempt: waits and returns OK, or
+  // returns it (with "gave up after") when the time is up, or Stopped().
+  absl::Status WaitToRetry(const absl::Status& failure, Backoff& backoff,
                            const CallOptions& call) const;
 
   // The status of a finished stream, as the caller is to see it.

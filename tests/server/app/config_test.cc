@@ -195,7 +195,8 @@ TEST_F(ConfigTest, BadUsageNamesTheFlag) {
   ExpectBad({"--device", "tpu"}, "must be auto, cpu, reference, cuda or cuda:N[,N]; got tpu");
   ExpectBad({"--log-level", "loud"}, "debug, info, warning, error");
   ExpectBad({"--config", "/no/such/file"}, "/no/such/file");
-  ExpectBad({"--config", WriteFile("wrkers = 2\n")}, "wrkers");
+  ExpectBad({"--config", WriteFile("workers = 2\nwrkers = 2\n")},
+            "--config " + file_ + ": wrkers is no key of version");
   ExpectBad({"--config", WriteFile("workers = 0\n")}, "--workers");
   environment_["SPARSEFW_WORKERS"] = "many";
   ExpectBad({}, "--workers");

@@ -40,7 +40,16 @@ def _differences(there: Any, here: Any, path: str = "") -> list[str]:
             inner = f"{path}.{key}" if path else key
             found += _differences(there.get(key), here.get(key), inner)
         return found
-    return [] if there == here else [f"{path} was {json.dumps(there)}, is {json.dumps(here)}"]
+    return [] if there == here else [_difference(path, there, here)]
+
+
+def _difference(path: str, there: Any, here: Any) -> str:
+    """As the caller calls it; of digests only what they are of."""
+    if path == "data":
+        return "the calibration sequences differ (data, samples, sequence_length, seed or the tokenizer)"
+    if path.startswith("model."):
+        return f"the model differs ({path.removeprefix('model.')})"
+    return f"{path.removeprefix('options.')} was {json.dumps(there)}, is {json.dumps(here)}"
 
 
 def write_atomically(path: Path, text: str) -> None:
