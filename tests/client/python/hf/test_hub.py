@@ -1,6 +1,7 @@
 """Models by their name on the hub, columns of datasets and files of text, as users of transformers have them."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -70,6 +71,7 @@ def test_a_name_on_the_hub_is_a_model(cache, folder):
          "32", "-q"], capture_output=True, text=True, env=environment, check=False)
     assert again.returncode == 0, again.stderr
     assert f"perplexity {float(done.stdout):.4f}" in again.stdout
+    assert re.search("^sparsefw: warning: perplexity .* take more text$", again.stderr, re.MULTILINE)
 
 
 def test_what_the_hub_does_not_have_is_one_sentence(folder, monkeypatch):

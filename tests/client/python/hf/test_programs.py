@@ -3,6 +3,8 @@
 import json
 import math
 import runpy
+import statistics
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +69,16 @@ def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     assert math.exp(sum(found.losses) / found.windows) == pytest.approx(found.value, rel=1e-6)
     assert found.losses[1] == pytest.approx(math.log(independent(dense, ids[32:64], 32)), rel=1e-5)
     assert found.tokens == found.windows * 31
-    few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
+    with pytest.warns(UserWarning, match=r"is of 93 tokens only, and [\d.]+ to [\d.]+ is as likely; take more text"):
+        few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
     assert few.windows == 3
+    assert math.log(few.margin) == pytest.approx(2 * statistics.stdev(few.losses) / math.sqrt(3))
+    assert f"perplexity {few.value:.4f}, between {few.value / few.margin:.4g} and " in str(few)
+    with pytest.warns(UserWarning, match="one window does not tell how uncertain it is"):
+        assert evaluate_perplexity(dense, None, ids, sequence_length=16, samples=1).margin is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_perplexity(dense, None, ids * (1 + 2000 // len(ids)), sequence_length=32)
     assert evaluate_perplexity(dense, None, ids, sequence_length=9999).length == 64  # its positions
 
 
@@ -135,7 +145,14 @@ def test_the_program(shared_server, dense, folder, capsys):
     # Another call on the same state.
     words[words.index("0.5")] = "0.6"
     assert _cli.main([*words, "-q"]) == 3
-    assert "sparsity was 0.5, is 0.6" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "sparsity was 0.5, is 0.6. Give another folder with --state to start anew" in said
+    # Another state, and the folder of the first call.
+    words[words.index(f"{folder}/state")] = f"{folder}/state2"
+    assert _cli.main([*words, "-q"]) == 2
+    assert f"{folder}/out: exists and is not overwritten: it holds a pruned model of another run" in (
+        capsys.readouterr().err)
+    assert _cli.main([*words, "--overwrite", "-q"]) == 0
 
 
 def test_the_text_of_a_file_is_no_name_of_another(dense, folder, capsys, monkeypatch):

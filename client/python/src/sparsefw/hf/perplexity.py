@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import statistics
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,9 @@ from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
+# Fewer tokens, or a wider margin, are a warning.
+_FEW = 1000
+_WIDE = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,23 @@ class Perplexity:
     length: int
     seconds: float
     losses: tuple[float, ...]
+
+    @property
+    def margin(self) -> float | None:
+        """The perplexity of all text of this kind is between value / margin and value * margin in 19 of 20
+        cases: exp(2 standard errors of the windows' mean loss). None of a single window, which does not tell.
+        """
+        if self.windows < 2:
+            return None
+        return math.exp(2 * statistics.stdev(self.losses) / math.sqrt(self.windows))
+
+    def __str__(self) -> str:
+        margin = self.margin
+        within = f", between {self.value / margin:.4g} and {self.value * margin:.4g}" if margin else ""
+        return (
+            f"perplexity {self.value:.4f}{within}, over {self.tokens} tokens in {self.windows} windows of "
+            f"{self.length}; {self.seconds:.1f} s"
+        )
 
 
 def summed_loss(logits: Any, ids: Any) -> float:
@@ -87,6 +109,8 @@ def evaluate_perplexity(
         tokenizer: for data that is text; None with a folder: the folder's.
         data:    as in prune_model: texts, which are joined by blank lines, a file of text, or token ids.
         samples: as many windows, spread evenly; None: all.
+
+    A warning says where fewer than 1000 tokens, or a margin above 10 %, make the value uncertain.
     """
     data = listed(data)
     folder = local_folder(model)
@@ -112,4 +136,18 @@ def evaluate_perplexity(
     loss = total / tokens
     length = max(int(window.shape[1]) for window in windows)
     seconds = time.monotonic() - started
-    return Perplexity(math.exp(loss), loss, tokens, len(windows), length, seconds, tuple(losses))
+    found = Perplexity(math.exp(loss), loss, tokens, len(windows), length, seconds, tuple(losses))
+    _warn_of_few(found)
+    return found
+
+
+def _warn_of_few(found: Perplexity) -> None:
+    margin = found.margin
+    if margin is not None and margin <= _WIDE and found.tokens >= _FEW:
+        return
+    if margin is None:
+        doubt = "one window does not tell how uncertain it is"
+    else:
+        doubt = f"{found.value / margin:.4g} to {found.value * margin:.4g} is as likely"
+    few = f"{found.tokens} tokens only" if found.tokens < _FEW else f"{found.tokens} tokens"
+    warnings.warn(f"perplexity {found.value:.4g} is of {few}, and {doubt}; take more text", stacklevel=3)

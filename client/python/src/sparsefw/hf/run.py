@@ -251,7 +251,7 @@ class Run:
         index, name = step.layout.index, step.layout.name
 
         def shown(epoch: int, error: float) -> None:
-            self._progress.block(index, f"refining {epoch}/{settings.epochs}, error {error:.2%}")
+            self._progress.block(index, f"refining {epoch}/{settings.epochs}, kept error {error:.2%}")
 
         record, tensors = step.refine(settings, shown)
         outcome = BlockState(outcome.tensors, outcome.records, {"name": name, **record})

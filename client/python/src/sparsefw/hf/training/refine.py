@@ -61,7 +61,8 @@ def refine_block(
 
     Args:
         hidden, targets: the block's inputs, and what it should make of them, sample by sample.
-        on_epoch: gets the number of every epoch, from 0, and the error on held-back sequences.
+        on_epoch: gets the number of every epoch, from 0, and the error on held-back sequences of the state
+            that is kept so far: that of an epoch may go up, and then its state is not kept.
 
     Returns:
         Facts for the report: error_before, error_after (on sequences that no step saw; 0: the output of
@@ -97,10 +98,10 @@ def refine_block(
             run.step(functools.partial(learn, index))
         run.write()
         found = held_error()
-        on_epoch(epoch, found)
         if found < best:
             best, kept = found, epoch
             run.keep()
+        on_epoch(epoch, best)
     run.restore()
     return {
         "error_before": before,
