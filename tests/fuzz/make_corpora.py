@@ -37,6 +37,29 @@ put("safetensors", "huge_shape", safetensors({"w": entry("F64", [2**62, 2**62], 
 put("safetensors", "deep", safetensors(b'{"a":' * 50 + b"1" + b"}" * 50))
 put("safetensors", "short", b"\x05\x00")
 
+
+
+def npy(header, data=b"", version=1):
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + data
+
+
+def header_of(descr="'<f4'", order="False", shape="(2, 2)"):
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+
+
+for number in (1, 2, 3):
+    put("npy", f"version{number}", npy(header_of(), bytes(16), number))
+put("npy", "doubles", npy(header_of("'<f8'", shape="(3,)"), bytes(24)))
+put("npy", "empty", npy(header_of(shape="(0, 5)")))
+put("npy", "scalar", npy(header_of("'|b1'", shape="()"), b"\x01"))
+put("npy", "fortran", npy(header_of("'<f2'", "True"), bytes(8)))
+put("npy", "fields", npy(header_of("[('a', '<f4')]"), bytes(16)))
+put("npy", "huge_shape", npy(header_of(shape="(4611686018427387904, 4)")))
+put("npy", "huge_and_empty", npy(header_of(shape="(4611686018427387904, 4, 0)")))
+put("npy", "half", npy("{'descr': '<f4", b""))
+put("npy", "long_header", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}")
+
 put("config", "flags", "--workers 2 --listen 127.0.0.1:0 --host-memory 1GiB")
 put("config", "environment", "\n17\n")
 put("config", "file", "--workers 1\n\nworkers = 3\nlisten = \"127.0.0.1:0\"\n# a comment\n")
