@@ -91,7 +91,12 @@ def _title(legend: str) -> str:
 
 def add_plot(commands: Any, add_server_flags: Any, connect: Any) -> None:
     """`sparsefw plot`."""
-    parser = commands.add_parser("plot", help="watch a running job to its end, and draw its losses")
+    parser = commands.add_parser(
+        "plot",
+        help="watch a running job to its end, and draw its losses",
+        epilog="The server keeps no reports: what came before this command, and a job that has ended, cannot "
+        "be drawn. Give prune --plot FILE.png to have all of a job.",
+    )
     parser.add_argument("job", metavar="JOB", help="jobs/ID")
     parser.add_argument("--out", metavar="FILE.png", help="a picture; needs matplotlib: 'sparsefw[plot]'")
     add_server_flags(parser)
