@@ -100,7 +100,7 @@ submit() {
     --json --quiet --out "$1" | sed -n 's/.*"job": *"\([^"]*\)".*/\1/p'
 }
 version() { dpkg-query -W -f '${Version}' sparsefw; }
-fetched() { sparsefw-cli fetch "$1" --keep-tensors --out again.safetensors --json >/dev/null && cmp again.safetensors "$2"; }
+fetched() { sparsefw-cli fetch "$1" --keep-tensors --out again.safetensors --overwrite --json >/dev/null && cmp again.safetensors "$2"; }
 
 apt install -y "$OLD"
 systemctl status sparsefw-server && exit 1
@@ -205,7 +205,7 @@ def test_a_backup_of_a_live_server_is_restored(tmp_path):
         cli = Cli(restored.address)
         for job, mask in acknowledged:
             out = tmp_path / "again.safetensors"
-            cli.run("fetch", job, "--out", out, "--keep-tensors", "--json").expect(0)
+            cli.run("fetch", job, "--out", out, "--overwrite", "--keep-tensors", "--json").expect(0)
             assert out.read_bytes() == mask, job
         wait_until(lambda: cli.run("status", slow, "--json").json()["state"] == "RUNNING", "the job")
         cli.run("cancel", slow).expect(0)

@@ -77,7 +77,7 @@ def submit(server, fixture, folder, device, case, seconds):
     said, _ = server.cli(
         "submit", "--weights", f"{path}:{layer}.weight", inputs[0], f"{path}:{inputs[1]}",
         "--pattern", pattern, *([] if ":" in pattern else ["--sparsity", SPARSITY]), *flags,
-        "--device", device, "--out", out, "--json", seconds=seconds)
+        "--device", device, "--out", out, "--overwrite", "--json", seconds=seconds)
     return json.loads(said), rows_of(*read_safetensors(out)["mask"]), read_safetensors(path)
 
 

@@ -235,9 +235,8 @@ def model(dense: Path, text: str) -> dict[str, Any]:
             # Workers and tasks of each node have loaded PyTorch when the time begins.
             with clusters.cluster(count, store=1 << 30) as nodes:
                 if not most:
-                    prune_model(
-                        dense, out=folder / "first", server=Ray(cpus=1), ignore=["lm_head", FIRST], **options
-                    )
+                    warm = {"ignore": ["lm_head", FIRST], "overwrite": True, **options}
+                    prune_model(dense, out=folder / "first", server=Ray(cpus=1), **warm)
                 started = time.monotonic()
                 with clusters.killing(nodes, 1, (30, 60), most):
                     report = prune_model(
