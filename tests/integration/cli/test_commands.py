@@ -324,14 +324,14 @@ def test_a_gram_is_uploaded_once_for_many_layers(cli, layer):
     named = ("submit", "--weights", weight, "--gram", gram, "--pattern", "per-row", "--sparsity",
              "0.6", "--method", "wanda")
     for _ in range(2):  # a job leaves what it did not bring
-        again = cli.run(*named, "--out", layer.mask_file).expect(0)
+        again = cli.run(*named, "--out", layer.mask_file, "--overwrite").expect(0)
         assert "uploading" not in again.err
         assert (layer.mask() == mask).all()
     job = cli.run(*named, "--detach", "--mask-only", "--json").expect(0).json()["job"]
-    done = cli.run("fetch", job, "--out", layer.mask_file, "--out-weights",
+    done = cli.run("fetch", job, "--out", layer.mask_file, "--overwrite", "--out-weights",
                    layer.folder / "pruned.safetensors").expect(2)
     assert "has no pruned weight" in done.err
-    unknown = cli.run("submit", "--weights", "tensors/0", *named[3:], "--out", layer.mask_file)
+    unknown = cli.run("submit", "--weights", "tensors/0", *named[3:], "--out", layer.mask_file, "--overwrite")
     assert "tensors/0" in unknown.expect(3).err
 
 

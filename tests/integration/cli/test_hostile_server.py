@@ -118,7 +118,7 @@ def test_text_of_a_server_cannot_steer_a_terminal(hostile, layer, change):
         version=ESCAPES, devices=[prune_service_pb2.Device(name=ESCAPES, description=ESCAPES)],
         default_device=ESCAPES, default_device_reason=ESCAPES, patterns=[ESCAPES],
         settings=[prune_service_pb2.Setting(name=ESCAPES, value=ESCAPES)])
-    fetch = ["fetch", "jobs/x", "--out", str(layer.mask_file)]
+    fetch = ["fetch", "jobs/x", "--out", str(layer.mask_file), "--overwrite"]
     seen = 0
     for command in [*COMMANDS, layer.submit(), layer.submit("--detach", out=False), fetch]:
         for json_flag in ([], ["--json"]):
@@ -190,7 +190,7 @@ def test_names_of_files_cannot_steer_a_terminal(cli, layer):
     assert r"m\n\x1b[31m\u202e\x7f.safetensors" in done.out
     done = cli.run(*layer.submit("--weights", str(strange) + "none")).refused(2, r"\x1b[31m")
     assert not STEERS.search(done.err)
-    done = cli.run("gram", "--activations", layer.activations_file, "--out", strange, "--json").expect(0)
+    done = cli.run("gram", "--activations", layer.activations_file, "--out", strange, "--overwrite", "--json").expect(0)
     assert done.json()["gram"] == str(strange) and not STEERS.search(done.out + done.err)
 
 

@@ -16,6 +16,6 @@ def test_no_loss_is_negative(cli, folder, shape):
         gram = safetensors.write(folder / "g.safetensors", {"gram": (inputs.T @ inputs).astype("<f4")})
         losses = cli.run("submit", "--weights", weights, "--gram", gram, "--pattern", "per-row", "--sparsity", "0.5",
                          "--alpha", "0", "--step-rule", "line-search", "--iterations", "200",
-                         "--out", folder / "mask.safetensors", "--json").expect(0).json()["losses"]
+                         "--out", folder / "mask.safetensors", "--overwrite", "--json").expect(0).json()["losses"]
         for name in ("full", "warm_start", "relaxed", "rounded", "final", "lower_bound"):
             assert losses[name] >= 0, (seed, losses)

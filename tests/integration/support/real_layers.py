@@ -32,7 +32,8 @@ class RealLayer:
         mask_file = folder / "mask.safetensors"
         sparsity = [] if ":" in pattern else ["--sparsity", "0.6"]
         result = cli.run("submit", "--weights", f"{self.path}:{self.weight_name}", *self.source,
-                         "--pattern", pattern, *sparsity, "--out", mask_file, "--json", *flags,
+                         "--pattern", pattern, *sparsity, "--out", mask_file, "--overwrite", "--json",
+                         *flags,
                          timeout=HANG).expect(0).json()
         return result, safetensors.read(mask_file)[0]["mask"]
 

@@ -193,7 +193,7 @@ def test_a_pruned_model_is_replaced_when_asked_for_or_by_its_own_run(client, fol
     # Damage is no run's.
     (folder / "out/sparsefw.json").write_text("{")
     with pytest.raises(sparsefw.InvalidArgument, match="--overwrite"):
-        prune(folder / "dense", folder / "out", client, method="ria", state_dir=state)
+        prune(folder / "dense", folder / "out", client, method="ria", state_dir=folder / "again")
 
 
 @pytest.fixture
