@@ -75,7 +75,7 @@ def test_files_of_torch_save(shared_server, folder, environment):
     masks = []
     for weights in ("w.pt:layer.weight", "w.pt", "old.pt"):
         done = run("sparsefw", "prune", "-q", "--weights", weights, "--activations", "x.pt", "--sparsity", "0.5",
-                   "--method", "wanda", "--out", "m.safetensors", "--out-weights", "p.safetensors")
+                   "--method", "wanda", "--out", "m.safetensors", "--out-weights", "p.safetensors", "--overwrite")
         assert done.returncode == 0, done.stderr
         masks.append(load_file(folder / "m.safetensors")["mask"])
         pruned = load_file(folder / "p.safetensors")["layer.weight"]
@@ -93,6 +93,6 @@ def test_files_of_torch_save(shared_server, folder, environment):
         assert converted.returncode == 0, converted.stderr
     assert torch.equal(load_file(folder / "x.safetensors")["x"], x)
     done = run("sparsefw-cli", "submit", "--weights", "old.safetensors", "--activations", "x.safetensors", "--method",
-               "wanda", "--pattern", "per-row", "--sparsity", "0.5", "--out", "m.safetensors")
+               "wanda", "--pattern", "per-row", "--sparsity", "0.5", "--out", "m.safetensors", "--overwrite")
     assert done.returncode == 0, done.stderr
     assert torch.equal(load_file(folder / "m.safetensors")["mask"], masks[0])
