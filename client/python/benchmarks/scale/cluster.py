@@ -1,12 +1,13 @@
 """Measures runs on raylets of this machine; prints JSON.
 
-    cluster.py simulated|overhead|memory|kills|model [--out FILE] [--model FOLDER] [--kills N]
+    cluster.py simulated|overhead|memory|kills|model [--out FILE] [--model FOLDER] [--kills N] [--nodes N ...]
+               [--pause LEAST MOST]
 
 simulated: 64 jobs that sleep for a second, on one and on eight nodes of one core
 overhead:  seconds of a job beside its solve, over many small ones
 memory:    the driver's peak memory with 128 and with 512 sequences
-kills:     a small model while nodes are killed and added at seeded times, until N kills; beside the bits
-           of server="auto"
+kills:     a small model on each number of nodes, which are killed and added at seeded times until N kills;
+           beside the bits of server="auto"
 model:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; then
            all of it with two kills, beside the bits of server="auto"
 """
@@ -26,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[4]
 # The raylets and their workers get these.
 os.environ.setdefault("SPARSEFW_SERVER_PROGRAM", str(ROOT / "build/bin/sparsefw-server"))
 os.environ["OMP_NUM_THREADS"] = "1"
-sys.path.insert(0, str(ROOT / "tests/client/python/hf"))
+os.environ.setdefault("SPARSEFW_BIN_DIR", str(ROOT / "build/bin"))
+sys.path[:0] = [str(ROOT / "tests/client/python/hf"), str(ROOT / "tests/integration")]
 
 import clusters  # noqa: E402
 import psutil  # noqa: E402
@@ -36,7 +38,7 @@ import transformers  # noqa: E402
 
 from sparsefw.hf import Ray, prune_model  # noqa: E402
 from sparsefw.hf.cluster.facts import Facts  # noqa: E402
-from sparsefw.hf.cluster.worker import Done  # noqa: E402
+from sparsefw.hf.cluster.worker import Done, Started  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
 
 torch.set_num_threads(1)
@@ -58,9 +60,9 @@ class Sleeper:
     def __init__(self, environment: Any, flags: Any) -> None:
         self._node = str(ray.get_runtime_context().get_node_id())
 
-    def start(self) -> tuple[str, str]:
+    def start(self) -> Started:
         """As a worker."""
-        return self._node, "none"
+        return Started(self._node, "none", "none")
 
     def seen(self) -> None:
         """As a worker."""
@@ -167,7 +169,7 @@ def memory(samples: int) -> dict[str, Any]:
     return {"sequences": samples, "hidden_state_bytes": samples * 512 * 256 * 4, "peak_bytes": found["peak"]}
 
 
-def kills(wanted: int) -> dict[str, Any]:
+def kills(wanted: int, counts: list[int], pause: list[float]) -> dict[str, Any]:
     options = {
         "data": tokens(24, 32),
         "sparsity": 0.5,
@@ -183,15 +185,13 @@ def kills(wanted: int) -> dict[str, Any]:
         dense = small_model(folder, 12, 64, 96)
         prune_model(dense, out=folder / "auto", server="auto", **options)
         expected = bits(folder / "auto")
-        for count in (1, 2, 3):
+        for count in counts:
             with clusters.cluster(count) as nodes:
                 before = 0
-                while True:
+                while nodes.kills < wanted:
                     out = folder / f"ray-{len(runs)}"
                     started = time.monotonic()
-                    # Runs without a kill first.
-                    most = 0 if before == 0 and not any(run["nodes"] == count for run in runs) else wanted
-                    with clusters.killing(nodes, len(runs), (4, 12), most):
+                    with clusters.killing(nodes, 100 * count + len(runs), pause, wanted - before):
                         report = prune_model(dense, out=out, server=Ray(cpus=1), **options)
                     runs.append(
                         {
@@ -205,8 +205,6 @@ def kills(wanted: int) -> dict[str, Any]:
                     )
                     print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
                     before = nodes.kills
-                    if most and (count < 3 or sum(run["kills"] for run in runs) >= wanted):
-                        break
     return {
         "runs": runs,
         "kills": sum(run["kills"] for run in runs),
@@ -265,12 +263,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--pause", type=float, nargs=2, default=[4, 12], help="seconds between kills")
     given = parser.parse_args()
     if given.what == "memory":
         few, many = memory(128), memory(512)
         found = {"runs": [few, many], "ratio": many["peak_bytes"] / few["peak_bytes"]}
     elif given.what == "kills":
-        found = kills(given.kills)
+        found = kills(given.kills, given.nodes, given.pause)
     elif given.what == "model":
         found = model(given.model, given.text.read_text())
     else:

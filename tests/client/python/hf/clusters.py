@@ -3,24 +3,49 @@
 import contextlib
 import os
 import random
+import re
+import shutil
+import tempfile
 import threading
+import time
+from pathlib import Path
 
 import ray
+from ray._private.internal_api import node_stats
 from ray.cluster_utils import Cluster
+from support.processes import wait_until
 
 # Nodes of one core stop idle processes after a second, and a new one loads PyTorch anew.
 os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
+# Each process of a node loads PyTorch and transformers. Compiled modules are kept, but not in the source tree:
+# compiling them takes longer than all else that a small test does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).resolve().parents[4] / "build/pycache"))
+# A killed raylet is found dead after two seconds, not after fifteen; one that is only slow is given a minute.
+os.environ.setdefault("RAY_health_check_initial_delay_ms", "1000")
+os.environ.setdefault("RAY_health_check_period_ms", "500")
+os.environ.setdefault("RAY_health_check_failure_threshold", "4")
+os.environ.setdefault("RAY_health_check_timeout_ms", "60000")
+# What raylets count is in their files after half a second; on a busy machine they need longer to start.
+os.environ.setdefault("RAY_debug_dump_period_milliseconds", "500")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
 STORE = 100 << 20
+# Bytes of the pieces in which raylets send objects: so small that large objects can be told by them.
+PIECE = 32 << 10
+CHUNKS = re.compile(r"num chunks received total: (\d+)")
 
 
 class Nodes:
     """A head without cores, and nodes of one core."""
 
-    def __init__(self, count, store):
-        common = {"object_store_memory": store, "include_dashboard": False}
+    def __init__(self, count, store, piece):
+        common = {"object_store_memory": store, "include_dashboard": False, "include_log_monitor": False}
         self._common = common
+        config = {"object_manager_default_chunk_size": piece} if piece else {}
+        head = {"num_cpus": 0, "_system_config": config, **common}
         # Its signal handlers cannot be set in the thread that adds nodes.
-        self._cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args={"num_cpus": 0, **common})
+        self._cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args=head)
+        self._folders = []
         self.nodes = [self.add() for _ in range(count)]
         self.kills = 0
 
@@ -29,7 +54,25 @@ class Nodes:
         return self._cluster.address
 
     def add(self):
-        return self._cluster.add_node(num_cpus=1, **self._common)
+        # A folder for each: raylets of one folder overwrite each other's debug_state.txt. Its path is short, since
+        # sockets are in it.
+        self._folders.append(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        return self._cluster.add_node(num_cpus=1, temp_dir=self._folders[-1], **self._common)
+
+    def objects(self):
+        """Objects in the shared memory of all raylets."""
+        there = [node for node in ray.nodes() if node["Alive"]]
+        addresses = [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in there]
+        return sum(node_stats(*address, False).store_stats.num_local_objects for address in addresses)
+
+    def received(self):
+        """Pieces of objects that each node has got from others by now."""
+        now, found = time.time(), []
+        for node in self.nodes:
+            path = Path(node.get_logs_dir_path()) / "debug_state.txt"
+            wait_until(lambda path=path: path.exists() and path.stat().st_mtime > now, "what a raylet counted")
+            found.append(int(wait_until(lambda path=path: CHUNKS.search(path.read_text()), "a whole file")[1]))
+        return found
 
     def kill(self, index):
         """SIGKILL, and another node joins."""
@@ -39,14 +82,16 @@ class Nodes:
 
     def shutdown(self):
         self._cluster.shutdown()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def cluster(count, connect=True, store=STORE):
+def cluster(count, connect=True, store=STORE, piece=None):
     before = os.environ.get("SPARSEFW_SERVER_PROGRAM")
     if before is None:
         os.environ["SPARSEFW_SERVER_PROGRAM"] = os.path.join(os.environ["SPARSEFW_BIN_DIR"], "sparsefw-server")
-    nodes = Nodes(count, store)
+    nodes = Nodes(count, store, piece)
     try:
         if connect:
             ray.init(address=nodes.address, log_to_driver=False)

@@ -23,6 +23,10 @@ class Progress:
         """Where the work is done; shown from the next stage on."""
         self._place = f", {what}" if what else ""
 
+    def wait(self, what: str) -> None:
+        """Nothing is done until this is there."""
+        self._bar.set_description_str(f"{self._what}waiting for {what}", refresh=True)
+
     def block(self, index: int, what: str) -> None:
         """A new stage of a block."""
         self._bar.set_description_str(

@@ -37,9 +37,10 @@ class Report:
                   sparsefw.hf.training.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
         distillation: with distill: what sparsefw.hf.training.distill.distill returns.
-        cluster:  on Ray: "nodes" (address, workers, jobs, seconds, gram_bytes, gram_copies, gram_seconds of
-                  each), "sent" (bytes that the driver put into the object store, by kind), "waited" (its
-                  seconds, by what for), "lost_workers", "retries".
+        cluster:  on Ray: "nodes" (address, processor, workers, jobs, seconds, gram_bytes, gram_copies,
+                  gram_seconds of each, and "calibration": tasks, seconds and bytes read by kind of task,
+                  such as "forward" and "refine"), "sent" (bytes that the driver put into the object
+                  store, by kind), "waited" (its seconds, by what for), "lost_workers", "retries".
     """
 
     settings: dict[str, Any]
@@ -217,15 +218,24 @@ def _distilled(record: dict[str, Any]) -> str:
 
 
 def _nodes(cluster: dict[str, Any]) -> str:
-    shares = [
-        f"{node['address']} {node['jobs']} jobs in {node['seconds']:.1f} s, {node['gram_bytes'] / 1e6:.1f} MB"
-        for node in cluster["nodes"].values()
-    ]
+    nodes = cluster["nodes"].values()
+    shares = []
+    for node in nodes:
+        tasks = node["calibration"].values()
+        seconds, read = (sum(kind[what] for kind in tasks) for what in ("seconds", "read"))
+        shares.append(
+            f"{node['address']} {node['jobs']} jobs in {node['seconds']:.1f} s, "
+            f"{node['gram_bytes'] / 1e6:.1f} MB, calibration {seconds:.1f} s, {read / 1e6:.1f} MB"
+        )
     sent = sum(cluster["sent"].values())
     lost = f"; {cluster['lost_workers']} workers lost, {cluster['retries']} jobs run again"
+    end = lost if cluster["lost_workers"] else ""
+    kinds = sorted({node["processor"] for node in nodes if node["processor"]})
+    if len(kinds) > 1:
+        end += f"; mixed processors, so the bits depend on which node did what: {'; '.join(kinds)}"
     return (
         f"{len(shares)} nodes: {'; '.join(shares[:8])}{' ...' if len(shares) > 8 else ''}; sent by this "
-        f"process: {sent / 1e6:.1f} MB{lost if cluster['lost_workers'] else ''}"
+        f"process: {sent / 1e6:.1f} MB{end}"
     )
 
 

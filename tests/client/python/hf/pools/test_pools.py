@@ -11,15 +11,6 @@ from support import reference
 KINDS = ["server", "servers", "ray"]
 
 
-@pytest.fixture(scope="module")
-def nodes():
-    pytest.importorskip("ray", reason="ray is not installed: client/python/make-environment --hf build/venv")
-    import clusters
-
-    with clusters.cluster(2) as found:
-        yield found
-
-
 @pytest.fixture
 def place(request, start_server):
     """What `server` is."""

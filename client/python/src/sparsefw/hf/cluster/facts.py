@@ -6,7 +6,20 @@ import collections
 import dataclasses
 from typing import Any
 
+import ray
+from ray.exceptions import RayError
+
+from sparsefw.hf.cluster.metered import Spent
 from sparsefw.hf.cluster.session import nodes
+
+
+@dataclasses.dataclass
+class Tasks:
+    """Of one kind on one node: how many, their seconds, and bytes of what they read, wherever it was."""
+
+    tasks: int = 0
+    seconds: float = 0.0
+    read: int = 0
 
 
 @dataclasses.dataclass
@@ -15,20 +28,25 @@ class Node:
 
     Attributes:
         address: of the node.
+        processor: its type, and PyTorch's path for it.
         workers: that started there.
         jobs:    that ended there, in `seconds`.
         gram_bytes: of Gram matrices that its workers read; each node gets a matrix once, its other workers
                  read that copy (gram_copies).
         gram_seconds: until they were there and with the server.
+        calibration: by kind of task: "collect", "groups", "gram" (partial sums), "add", "forward", "refine".
+                 A task that Ray ran again counts once.
     """
 
     address: str
+    processor: str = ""
     workers: int = 0
     jobs: int = 0
     seconds: float = 0.0
     gram_bytes: int = 0
     gram_copies: int = 0
     gram_seconds: float = 0.0
+    calibration: dict[str, Tasks] = dataclasses.field(default_factory=dict)
 
 
 class Facts:
@@ -44,10 +62,38 @@ class Facts:
         self.waited: dict[str, float] = collections.defaultdict(float)
         self.lost_workers = self.retries = 0
         self._grams: set[tuple[str, str]] = set()
+        # What started tasks cost, by the object that will say so; the value is the kind of task.
+        self._spent: dict[Any, str] = {}
 
-    def worker(self, node: str) -> None:
+    def worker(self, node: str, processor: str) -> None:
         """A worker has started there."""
-        self._node(node).workers += 1
+        of = self._node(node)
+        of.workers += 1
+        of.processor = processor
+
+    def task(self, kind: str, spent: Any) -> None:
+        """A task has started. `spent`: the object that will be its Spent."""
+        self._spent[spent] = kind
+
+    def read_tasks(self, timeout: float = 0.0) -> None:
+        """Counts the tasks that have ended, within so many seconds."""
+        if not self._spent:
+            return
+        ended, _ = ray.wait(
+            list(self._spent), num_returns=len(self._spent), timeout=timeout, fetch_local=False
+        )
+        for ref in ended:
+            kind = self._spent.pop(ref)
+            try:
+                spent: Spent = ray.get(ref)
+            except RayError:  # of a task that failed
+                continue
+            of = self._node(spent.node)
+            of.processor = spent.processor
+            tasks = of.calibration.setdefault(kind, Tasks())
+            tasks.tasks += 1
+            tasks.seconds += spent.seconds
+            tasks.read += spent.read
 
     def job(self, node: str, key: str, seconds: float, gram_bytes: int, gram_seconds: float) -> None:
         """A job has ended there. `key`: of its Gram matrix, in this run."""

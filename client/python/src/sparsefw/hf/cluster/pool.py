@@ -19,7 +19,7 @@ from sparsefw.hf.calibration.step import Step
 from sparsefw.hf.cluster import step
 from sparsefw.hf.cluster.facts import Facts
 from sparsefw.hf.cluster.objects import Detached, Objects, Stored
-from sparsefw.hf.cluster.session import connect_cluster, cores_of_smallest, task_size
+from sparsefw.hf.cluster.session import connect_cluster, nothing, task_size, wait_for_cores
 from sparsefw.hf.cluster.settings import Ray
 from sparsefw.hf.cluster.worker import Done, Solve
 from sparsefw.hf.cluster.workers import Workers
@@ -35,10 +35,8 @@ from sparsefw.v1 import job_pb2
 _STARTED: Final = 4096
 # Seconds until the first task has run, PyTorch loaded.
 _PATIENCE: Final = 300.0
-
-
-def _nothing() -> None:
-    """The first task."""
+# Seconds for what the last tasks cost to arrive.
+_MOMENT: Final = 2.0
 
 
 class RayPool(Pool):
@@ -52,14 +50,7 @@ class RayPool(Pool):
 
     def __init__(self, settings: Ray, split_above: int, trace: bool, progress: Progress) -> None:
         connect_cluster(settings)
-        self.threads = settings.cpus or cores_of_smallest(settings.gpus)
-        if self.threads == 0:
-            gpu = " and a GPU" if settings.gpus else ""
-            raise errors.refuse(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "DEVICE_UNAVAILABLE",
-                f"no node of the Ray cluster has a CPU{gpu} for work; start nodes, or give Ray(cpus=)",
-            )
+        self.threads = wait_for_cores(settings, progress.wait)
         self.device = "cuda" if settings.gpus else "cpu"
         self.objects = Objects()
         self.max_attempts = settings.max_attempts
@@ -100,7 +91,7 @@ class RayPool(Pool):
 
     def _check_room(self) -> None:
         """A task fits beside the workers, unless other runs have the cores."""
-        first = ray.remote(**task_size(self.threads, self._settings.gpus))(_nothing).remote()
+        first = ray.remote(**task_size(self.threads, self._settings.gpus))(nothing).remote()
         try:
             ray.get(first, timeout=_PATIENCE)
         except GetTimeoutError:
@@ -123,19 +114,23 @@ class RayPool(Pool):
         return step.walk(self, source, samples, folder, layout, streams)
 
     def facts(self) -> dict[str, Any]:
+        self._facts.read_tasks(_MOMENT)
         return self._facts.to_dict(self.objects.sent)
 
     def start(
         self, function: Any, name: str, *args: Any, returns: int = 1, retries: int, gpu: bool = True
     ) -> Any:
-        """Starts a task, which has the name in Ray's dashboard; its objects."""
+        """Starts a task, which has the name in Ray's dashboard; its objects, but for what it cost, which the
+        pool reads.
+        """
         if function not in self._functions:
             size = task_size(self.threads, self._settings.gpus if gpu else 0)
             self._functions[function] = ray.remote(**size)(function)
-        options = {"name": name, "num_returns": returns, "max_retries": retries}
-        found = self._functions[function].options(**options).remote(*args)
-        self._started = [*self._started[-_STARTED:], *(found if returns > 1 else [found])]
-        return found
+        options = {"name": name, "num_returns": returns + 1, "max_retries": retries}
+        *found, spent = self._functions[function].options(**options).remote(*args)
+        self._facts.task(function.__name__, spent)
+        self._started = [*self._started[-_STARTED:], *found]
+        return found if returns > 1 else found[0]
 
     def put_block(self, block: Any, layout: Block) -> Detached:
         """The block's skeleton and tensors. Jobs read their weights from the same objects."""
@@ -200,6 +195,7 @@ class RayPool(Pool):
     def drop_grams(self) -> None:
         self._grams.clear()
         self._pass += 1
+        self._facts.read_tasks()
 
     def solve(self, tasks: Sequence[Task], on_event: Callable[[Task, Event], None]) -> Iterator[Solved]:
         for task, parts in self._each(tasks, None, on_event):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -15,6 +18,9 @@ from sparsefw.hf.cluster.settings import Ray
 
 # Seconds until a head must have answered.
 _PATIENCE: Final = 10.0
+# Seconds until a node must have room for a worker, and between two looks.
+WORKER_PATIENCE: Final = 300.0
+_LOOK: Final = 1.0
 # What decides which program a worker's server is.
 _PROGRAM: Final = ("SPARSEFW_SERVER_PROGRAM", "SPARSEFW_CUDA_MODULE")
 
@@ -111,6 +117,48 @@ def cores_of_smallest(gpus: int) -> int:
         if cpu >= 1 and gpu >= gpus:
             cores.append(int(max(1, cpu // (gpu // gpus))) if gpus else int(cpu))
     return min(cores, default=0)
+
+
+def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
+    """Cores of a worker, once a node has room for one: a head may only coordinate, and nodes that work may be
+    on their way. A task that waits for such a node tells Ray's autoscaler of it.
+
+    Raises:
+        FailedPrecondition (DEVICE_UNAVAILABLE): no node has had room in WORKER_PATIENCE.
+    """
+    ray = load_ray()
+    cores, gpus = settings.cpus or 1, settings.gpus
+    what = f"{cores} {'CPU' if cores == 1 else 'CPUs'}{' and a GPU' if gpus else ''}"
+    deadline = time.monotonic() + WORKER_PATIENCE
+    wanted: list[Any] = []
+    try:
+        while True:
+            cpus = settings.cpus or cores_of_smallest(gpus)
+            if cpus and any(slots(cpus, gpus).values()):
+                return cpus
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            wanted = wanted or [ray.remote(num_cpus=cores, num_gpus=gpus)(nothing).remote()]
+            on_wait(f"a node of the Ray cluster with {what}, at most {left:.0f} s")
+            time.sleep(min(_LOOK, left))
+    finally:
+        for ref in wanted:
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                ray.cancel(ref, force=True)
+    there = nodes()
+    cpu, gpu = (sum(node["Resources"].get(name, 0) for node in there) for name in ("CPU", "GPU"))
+    raise errors.refuse(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "DEVICE_UNAVAILABLE",
+        f"no node of the Ray cluster has had {what} for a worker in {WORKER_PATIENCE:.0f} s: its nodes are "
+        f"{len(there)}, with {cpu:.0f} CPUs and {gpu:.0f} GPUs in all; start nodes (ray start --address=) or "
+        "change Ray(cpus=)",
+    )
+
+
+def nothing() -> None:
+    """A task that only wants room."""
 
 
 def slots(cpus: int, gpus: int) -> dict[str, int]:

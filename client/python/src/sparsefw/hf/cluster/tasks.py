@@ -1,5 +1,5 @@
 """What nodes compute of the samples' way through a block. Every task is a function of its arguments alone, so
-that Ray can run it again on another node, to the same bits.
+that Ray can run it again on another node, to the same bits. Each gives a tuple, and what it cost (Spent).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import ray
 import torch
 
 from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.calibration.grams import Group, find_groups, sum_shard
+from sparsefw.hf.cluster.metered import fetch, metered
 from sparsefw.hf.cluster.objects import Stored, arrays_of, attach, own_copy, stored, tensor_of
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import apply, packed
@@ -48,11 +48,12 @@ class BlockArguments:
     device: str
 
 
-def _at_work(function: Callable[..., Any]) -> Callable[..., Any]:
-    """With as many threads as the plan says, and without gradients."""
+def _at_work(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """With as many threads as the plan says, without gradients, and metered."""
 
+    @metered
     @functools.wraps(function)
-    def run(work: BlockArguments, *args: Any) -> Any:
+    def run(work: BlockArguments, *args: Any) -> tuple[Any, ...]:
         torch.set_num_threads(work.threads)
         with torch.no_grad():
             return function(work, *args)
@@ -94,11 +95,11 @@ class _Samples:
 
 
 @_at_work
-def groups(work: BlockArguments, shard: Sequence[Stored], *arrays: Stored) -> list[Group]:
+def groups(work: BlockArguments, shard: Sequence[Stored], *arrays: Stored) -> tuple[list[Group]]:
     """Which matrices share a Gram matrix, by the first sample."""
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
-    return find_groups(block, work.layout, _Samples(shard, work.device)[0], calls[0])
+    return (find_groups(block, work.layout, _Samples(shard, work.device)[0], calls[0]),)
 
 
 def strips_of(columns: int) -> list[Rows]:
@@ -115,15 +116,15 @@ def gram(
     strips: Sequence[tuple[str, Rows]],
     shard: Sequence[Stored],
     *arrays: Stored,
-) -> Any:
+) -> tuple[Any, ...]:
     """The sums of a shard: (rows of the sum, tokens) for every strip, which has the key of its group."""
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
-    found = [(sums[key].rows(*rows).cpu().numpy(), sums[key].tokens) for key, rows in strips]
-    return found[0] if len(found) == 1 else found
+    return tuple((sums[key].rows(*rows).cpu().numpy(), sums[key].tokens) for key, rows in strips)
 
 
+@metered
 def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
     """(a strip of the Gram matrix, its tokens; 0 where its part of the diagonal is 0). Parts are added in
     their order, one in memory at a time.
@@ -133,25 +134,28 @@ def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
     """
     total, tokens = None, 0
     for part in parts:
-        values, count = ray.get(part)
+        values, count = fetch(part)
         total = values.copy() if total is None else total + values
         tokens += count
     assert total is not None
     return stored(torch.from_numpy(total).float()), tokens if np.diagonal(total, first).any() else 0
 
 
-def collect(*samples: Stored) -> list[Stored]:
+@metered
+def collect(*samples: Stored) -> tuple[list[Stored]]:
     """A shard of samples that the driver has put one by one."""
-    return list(samples)
+    return (list(samples),)
 
 
 @_at_work
-def forward(work: BlockArguments, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored) -> list[Stored]:
+def forward(
+    work: BlockArguments, outcome: Outcome, shard: Sequence[Stored], *arrays: Stored
+) -> tuple[list[Stored]]:
     """What the block makes of a shard."""
     block = _block(work, outcome, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     samples = _Samples(shard, work.device)
-    return [stored(call.run(block, samples[index])) for index, call in enumerate(calls)]
+    return ([stored(call.run(block, samples[index])) for index, call in enumerate(calls)],)
 
 
 class _Stream:
@@ -168,7 +172,7 @@ class _Stream:
     def __getitem__(self, index: int) -> Any:
         shard, place = self._where[index]
         if shard != self._number:
-            self._values = ray.get(self._shards[shard])
+            self._values = fetch(self._shards[shard])
             self._number = shard
         return own_copy(self._values[place]).to(self._device)
 
@@ -192,7 +196,7 @@ def refine(
     """
     block = _block(work, outcome, arrays, trained=True)
     calls = [
-        _calls(work, skeleton, ray.get(list(tensors)))
+        _calls(work, skeleton, [fetch(tensor) for tensor in tensors])
         for skeleton, tensors in zip(work.calls, call_tensors, strict=True)
     ]
     sizes = [len(of_shard) for of_shard in calls]

@@ -14,6 +14,7 @@ import ray
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor
+from sparsefw.hf.cluster.metered import here, processor
 from sparsefw.hf.cluster.objects import joined, tensor_of
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.pools.tasks import Rows, keep_point
@@ -74,6 +75,15 @@ class Done:
     log: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """A worker, its server's version and its machine's processor."""
+
+    node: str
+    version: str
+    processor: str
+
+
 class Worker:
     """Runs one job at a time; meanwhile `seen` tells how far it is."""
 
@@ -84,14 +94,13 @@ class Worker:
         self._client: Client | None = None
         self._grams: dict[str, Tensor] = {}
         self._progress: tuple[str, Progress] | None = None
-        context = ray.get_runtime_context()
-        self._node = str(context.get_node_id())
+        self._node = here()
 
-    def start(self) -> Done | tuple[str, str]:
-        """(the node, the server's version), once the server listens."""
+    def start(self) -> Done | Started:
+        """Once the server listens."""
         try:
             self._client = connect("auto", server_flags=self._flags)
-            return self._node, str(self._client.info().version)
+            return Started(self._node, str(self._client.info().version), processor())
         except Error as error:
             return Done(self._node, error=error)
 

@@ -17,16 +17,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sparsefw import errors
 from sparsefw.errors import Unavailable
+from sparsefw.hf.cluster import session
 from sparsefw.hf.cluster.facts import Facts
 from sparsefw.hf.cluster.session import actor_size, environment, slots
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.cluster.worker import Done, Solve, Worker
+from sparsefw.hf.cluster.worker import Done, Solve, Started, Worker
 from sparsefw.results import Progress
 
 # Seconds between two looks at the cluster's nodes and at running jobs.
 _LOOK: Final = 1.0
-# Seconds without a single worker after which the run gives up.
-_PATIENCE: Final = 300.0
 # Seconds for the errors of other jobs, once one has failed.
 _MOMENT: Final = 2.0
 
@@ -173,9 +172,9 @@ class Workers:
             self._facts.lost_workers += 1
             self._drop(slot, str(cause), starting=not slot.ready)
             return None
-        if isinstance(found, tuple):  # it has started
-            slot.ready, self.version = True, found[1]
-            self._facts.worker(slot.node)
+        if isinstance(found, Started):
+            slot.ready, self.version = True, found.version
+            self._facts.worker(slot.node, found.processor)
             return None
         if slot.job is None:  # it has not
             self._drop(slot, str(found.error), starting=True)
@@ -212,13 +211,13 @@ class Workers:
         now = time.monotonic()
         if self.ready:
             self._lonely = now
-        if now - self._lonely > _PATIENCE:
+        if now - self._lonely > session.WORKER_PATIENCE:
             gpus = f" and {self._settings.gpus} GPU" if self._settings.gpus else ""
             raise errors.refuse(
                 grpc.StatusCode.UNAVAILABLE,
                 "UNREACHABLE",
                 f"no node of the Ray cluster has had room for a worker of {self._cpus} CPUs{gpus} for "
-                f"{_PATIENCE:.0f} s; the last one said: {self._why or 'nothing'}",
+                f"{session.WORKER_PATIENCE:.0f} s; the last one said: {self._why or 'nothing'}",
             )
         if now - self._looked < _LOOK:
             return

@@ -1,0 +1,80 @@
+"""What a task cost the node that ran it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import platform
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import ray
+import torch
+
+# Bytes by object that the running task has fetched by itself; a process runs one task at a time.
+_fetched: Final[dict[bytes, int]] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """Attributes:
+    node:      where the task ran.
+    processor: of that node.
+    seconds:   of the task, without the wait for its arguments.
+    read:      bytes of the arrays that it was given or has fetched, each once, wherever they were before.
+    """
+
+    node: str
+    processor: str
+    seconds: float
+    read: int
+
+
+def metered(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """The function of a task, with a Spent as one more outcome."""
+
+    @functools.wraps(function)
+    def run(*args: Any) -> tuple[Any, ...]:
+        _fetched.clear()
+        started = time.monotonic()
+        found = function(*args)
+        read = _bytes(args) + sum(_fetched.values())
+        seconds = time.monotonic() - started
+        return *found, Spent(here(), processor(), seconds, read)
+
+    return run
+
+
+def fetch(ref: Any) -> Any:
+    """An object that a task reads while it runs."""
+    value = ray.get(ref)
+    _fetched[ref.binary()] = _bytes(value)
+    return value
+
+
+def here() -> str:
+    """The node of this process."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+@functools.cache
+def processor() -> str:
+    """This machine's type, and PyTorch's path for it: with others, sums may have other bits."""
+    model = platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            named = (line.partition(":")[2] for line in lines if line.startswith("model name"))
+            model = " ".join(next(named, model).split())
+    except OSError:  # not Linux
+        pass
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, dict):
+        return sum(map(_bytes, value.values()))
+    return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
