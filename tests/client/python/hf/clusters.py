@@ -8,9 +8,11 @@ import shutil
 import tempfile
 import threading
 import time
+import unittest.mock
 from pathlib import Path
 
 import ray
+from ray._private import services
 from ray._private.internal_api import node_stats
 from ray.cluster_utils import Cluster
 from support.processes import wait_until
@@ -26,13 +28,28 @@ os.environ.setdefault("RAY_health_check_initial_delay_ms", "1000")
 os.environ.setdefault("RAY_health_check_period_ms", "500")
 os.environ.setdefault("RAY_health_check_failure_threshold", "4")
 os.environ.setdefault("RAY_health_check_timeout_ms", "60000")
-# What raylets count is in their files after half a second; on a busy machine they need longer to start.
+# What raylets count is in their files after half a second.
 os.environ.setdefault("RAY_debug_dump_period_milliseconds", "500")
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
 STORE = 100 << 20
 # Bytes of the pieces in which raylets send objects: so small that large objects can be told by them.
 PIECE = 32 << 10
 CHUNKS = re.compile(r"num chunks received total: (\d+)")
+
+
+@contextlib.contextmanager
+def patience():
+    """Ray gives a raylet 30 s to start; a busy machine needs longer."""
+    get_node = services.get_node
+
+    def waits(*arguments):
+        def there():
+            with contextlib.suppress(RuntimeError):
+                return get_node(*arguments)
+
+        return wait_until(there, "the start of a raylet")
+
+    with unittest.mock.patch.object(services, "get_node", waits):
+        yield
 
 
 class Nodes:
@@ -44,7 +61,8 @@ class Nodes:
         config = {"object_manager_default_chunk_size": piece} if piece else {}
         head = {"num_cpus": 0, "_system_config": config, **common}
         # Its signal handlers cannot be set in the thread that adds nodes.
-        self._cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args=head)
+        with patience():
+            self._cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args=head)
         self._folders = []
         self.nodes = [self.add() for _ in range(count)]
         self.kills = 0
@@ -57,7 +75,8 @@ class Nodes:
         # A folder for each: raylets of one folder overwrite each other's debug_state.txt. Its path is short, since
         # sockets are in it.
         self._folders.append(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-        return self._cluster.add_node(num_cpus=1, temp_dir=self._folders[-1], **self._common)
+        with patience():
+            return self._cluster.add_node(num_cpus=1, temp_dir=self._folders[-1], **self._common)
 
     def objects(self):
         """Objects in the shared memory of all raylets."""
