@@ -91,7 +91,8 @@ class RayPool(Pool):
 
     def _check_room(self) -> None:
         """A task fits beside the workers, unless other runs have the cores."""
-        first = ray.remote(**task_size(self.threads, self._settings.gpus))(nothing).remote()
+        size = task_size(self.threads, self._settings.gpus)
+        first = ray.remote(max_retries=-1, **size)(nothing).remote()  # whatever nodes are lost meanwhile
         try:
             ray.get(first, timeout=_PATIENCE)
         except GetTimeoutError:
