@@ -11,6 +11,7 @@ import time
 import unittest.mock
 from pathlib import Path
 
+import psutil
 import ray
 from ray._private import services
 from ray._private.internal_api import node_stats
@@ -28,25 +29,38 @@ os.environ.setdefault("RAY_health_check_initial_delay_ms", "1000")
 os.environ.setdefault("RAY_health_check_period_ms", "500")
 os.environ.setdefault("RAY_health_check_failure_threshold", "4")
 os.environ.setdefault("RAY_health_check_timeout_ms", "60000")
-# What raylets count is in their files after half a second.
-os.environ.setdefault("RAY_debug_dump_period_milliseconds", "500")
+# What raylets count is in their files after a second.
+os.environ.setdefault("RAY_debug_dump_period_milliseconds", "1000")
 STORE = 100 << 20
 # Bytes of the pieces in which raylets send objects: so small that large objects can be told by them.
 PIECE = 32 << 10
 CHUNKS = re.compile(r"num chunks received total: (\d+)")
 
 
+def ended_raylets():
+    """How many of this process have ended by themselves since the last call."""
+    children = [child for child in psutil.Process().children() if child.name() == "raylet"]
+    ended = [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+    for child in ended:
+        child.wait()
+    return len(ended)
+
+
 @contextlib.contextmanager
 def patience():
-    """Ray gives a raylet 30 s to start; a busy machine needs longer."""
+    """Ray gives a raylet 30 s to start; a busy machine needs longer. One that has ended is not waited for."""
     get_node = services.get_node
 
     def waits(*arguments):
         def there():
             with contextlib.suppress(RuntimeError):
                 return get_node(*arguments)
+            return ended_raylets() and "none"
 
-        return wait_until(there, "the start of a raylet")
+        found = wait_until(there, "the start of a raylet")
+        if found == "none":
+            raise OSError("a raylet has ended")
+        return found
 
     with unittest.mock.patch.object(services, "get_node", waits):
         yield
@@ -75,8 +89,11 @@ class Nodes:
         # A folder for each: raylets of one folder overwrite each other's debug_state.txt. Its path is short, since
         # sockets are in it.
         self._folders.append(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-        with patience():
-            return self._cluster.add_node(num_cpus=1, temp_dir=self._folders[-1], **self._common)
+        for _ in range(10):
+            with patience(), contextlib.suppress(OSError):
+                return self._cluster.add_node(num_cpus=1, temp_dir=self._folders[-1], **self._common)
+            print("a raylet has ended at its start, which it does where its agent is slow; another one is started")
+        raise AssertionError("ten raylets have ended at their start")
 
     def objects(self):
         """Objects in the shared memory of all raylets."""

@@ -24,6 +24,7 @@ pytest.importorskip("ray", reason="ray is not installed: client/python/make-envi
 import clusters  # noqa: E402
 from sparsefw.hf import Ray, prune_model  # noqa: E402
 from sparsefw.hf.cluster import metered, session  # noqa: E402
+from sparsefw.hf.cluster.facts import Facts  # noqa: E402
 from sparsefw.hf.cluster.pool import RayPool  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
 from support.processes import HANG, wait_until  # noqa: E402
@@ -102,6 +103,15 @@ def test_a_node_gets_a_gram_matrix_once(nodes, dense, folder, monkeypatch):
     assert "mixed processors" not in str(report)
     next(iter(there))["processor"] = "another one"
     assert f"mixed processors, so the bits depend on which node did what: {metered.processor()}; a" in str(report)
+
+
+def test_time_without_jobs_is_no_time_without_workers(nodes, monkeypatch):
+    """Samples may pass a block for longer than workers are waited for, and all workers be lost meanwhile."""
+    with Workers(Ray(cpus=1), 1, Facts()) as workers:
+        now = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: now() + 2 * session.WORKER_PATIENCE)
+        workers.start()
+        assert workers.ready
 
 
 def solving(work_folder):

@@ -141,6 +141,7 @@ class Workers:
         """As long as something is wanted: slots that have ended what they were at, with the outcome (None:
         the worker is lost), and (None, None) from time to time.
         """
+        self._lonely = time.monotonic()  # samples may have passed a block for long; nobody looked meanwhile
         while wanted():
             self._adjust()
             pending = {slot.running: slot for slot in self._slots if slot.running is not None}
