@@ -66,7 +66,7 @@ func (r *Result) String() string {
 	if preset := r.Job.GetSpec().GetPreset(); preset != v1.Preset_PRESET_UNSPECIFIED {
 		overrides := ""
 		if names := r.Job.GetPresetOverrides(); len(names) > 0 {
-			overrides = "  what was given wins over it: " + Printable(strings.Join(names, ", "))
+			overrides = "  overridden by: " + Printable(strings.Join(names, ", "))
 		}
 		fmt.Fprintf(&text, "%-11s  %10s%s\n", "preset", strings.ToLower(ShortName(preset)), overrides)
 	}

@@ -55,7 +55,7 @@ func TestWhatWinsOverAPresetIsSaid(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 	r.Job.PresetOverrides = []string{"method", "alpha"}
-	if got := r.String(); !strings.HasSuffix(got, "fast  what was given wins over it: method, alpha\n") {
+	if got := r.String(); !strings.HasSuffix(got, "fast  overridden by: method, alpha\n") {
 		t.Errorf("got\n%s", got)
 	}
 }

@@ -116,7 +116,7 @@ TEST(ResultTest, ThePresetIsSaidWhereThereIsOne) {
             nlohmann::ordered_json::array({"method", "alpha"}));
   EXPECT_THAT(
       ResultText(job, {}, {}),
-      HasSubstr("\npreset       balanced; what was given wins over it: method, alpha\nmethod "));
+      HasSubstr("\npreset       balanced; overridden by: method, alpha\nmethod "));
 }
 
 TEST(ListTest, HasAHeaderLossesInPerCentAndLabels) {

@@ -70,7 +70,7 @@ def test_nothing_named_is_the_preset_balanced_and_is_said(client, layer):
     # What is given beside a preset wins, and is named.
     mixed = client.prune(layer.weight, layer.gram, sparsity=0.6, preset="fast", method="ria", ria_exponent=1)
     assert (mixed.preset, mixed.preset_overrides) == ("fast", ("method", "ria_exponent"))
-    assert "preset fast (what was given wins over it: method, ria_exponent), " in str(mixed)
+    assert "preset fast (overridden by: method, ria_exponent), " in str(mixed)
     assert default.preset_overrides == balanced.preset_overrides == ()
     # A sweep that varies no option of a method: balanced at every sparsity.
     table = client.sweep(layer.weight, layer.gram, sparsity=[0.5, 0.6])

@@ -241,7 +241,7 @@ void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTim
     std::string text = PresetName(preset);
     if (job.preset_overrides_size() > 0) {
       absl::StrAppend(
-          &text, "; what was given wins over it: ", absl::StrJoin(job.preset_overrides(), ", "));
+          &text, "; overridden by: ", absl::StrJoin(job.preset_overrides(), ", "));
     }
     table.Add("preset", text);
   }

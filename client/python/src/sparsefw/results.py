@@ -330,7 +330,7 @@ class Result:
         lines.append(("sparsity", self.sparsity, note))
         text = "\n".join(f"{name:11}  {_per_cent(share):>10}  {note}" for name, share, note in lines)
         names = ", ".join(self.preset_overrides)
-        overrides = f" (what was given wins over it: {names})" if names else ""
+        overrides = f" (overridden by: {names})" if names else ""
         preset = f"preset {self.preset}{overrides}, " if self.preset else ""
         ended = f"{self.job}, {self.state}: {preset}{self.timings.solve:.2f} s on {self.device}"
         return f"{text}\n{printable(ended)}"

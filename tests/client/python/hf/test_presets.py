@@ -93,7 +93,7 @@ def test_what_the_call_says_wins(client):
     report = prune(client, preset="fast", refine_blocks=True, method="magnitude")
     assert [record["epochs"] for record in report.refinements] == [PRESETS["fast"].refinement.epochs] * 2
     assert report.layers[0]["method"] == "magnitude"
-    assert "\npreset fast; what was given wins over it: method\n" in str(report)
+    assert "\npreset fast; overridden by: method\n" in str(report)
     assert prune(client, method="wanda").refinements == []
 
 

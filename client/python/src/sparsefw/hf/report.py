@@ -176,7 +176,7 @@ class Report:
         )
         preset, overrides = self._preset()
         if overrides:
-            lines.append(f"preset {preset}; what was given wins over it: {', '.join(overrides)}")
+            lines.append(f"preset {preset}; overridden by: {', '.join(overrides)}")
         if self.refinements:
             lines.append(_refined(self.refinements))
         if self.distillation:
