@@ -17,38 +17,63 @@ struct Entry {
   int64_t row = -1;
 };
 
-bool OutFirst(const Entry& a, const Entry& b) {
-  return std::tie(a.excess, a.row) < std::tie(b.excess, b.row);
-}
-bool InFirst(const Entry& a, const Entry& b) {
-  return std::tuple(a.excess, -a.row) < std::tuple(b.excess, -b.row);
-}
+// The order of rows that give up a weight, and that of those that get one back.
+struct OutFirst {
+  bool operator()(const Entry& a, const Entry& b) const {
+    return std::tie(a.excess, a.row) < std::tie(b.excess, b.row);
+  }
+};
+struct InFirst {
+  bool operator()(const Entry& a, const Entry& b) const {
+    return std::tuple(a.excess, -a.row) < std::tuple(b.excess, -b.row);
+  }
+};
 
-// Rows in the order of their terms, those left out that are used.
+// Rows in order, those left out that are used. They are sorted as far as they are looked at: a
+// round matches a few hundred rows of thousands.
+template <typename Order>
 class Queue {
  public:
-  Queue(std::vector<Entry> entries, const std::vector<uint8_t>& used)
-      : entries_(std::move(entries)), used_(used) {}
-
-  // The first row left, and the first but for `row`.
-  Entry Head() const { return At(Skip(begin_)); }
-  Entry HeadBut(int64_t row) const {
-    size_t i = Skip(begin_);
-    if (i < entries_.size() && entries_[i].row == row) i = Skip(i + 1);
-    return At(i);
+  // The rows of `excess` that could be part of an exchange that lowers the loss by more than
+  // -bound.
+  Queue(const std::vector<double>& excess, double least_of_others, double bound,
+        const std::vector<uint8_t>& used)
+      : used_(used) {
+    for (size_t row = 0; row < excess.size(); ++row) {
+      if (excess[row] + least_of_others < bound) {
+        entries_.push_back({excess[row], static_cast<int64_t>(row)});
+      }
+    }
   }
+
   void DropUsed() { begin_ = Skip(begin_); }
+  // The first row left, and the one after it. After DropUsed.
+  Entry Head() { return At(begin_); }
+  Entry Second() { return At(Skip(begin_ + 1)); }
 
  private:
-  Entry At(size_t i) const { return i < entries_.size() ? entries_[i] : Entry{}; }
-  size_t Skip(size_t i) const {
-    while (i < entries_.size() && used_[static_cast<size_t>(entries_[i].row)] != 0) ++i;
+  static constexpr size_t kSortedAtFirst = 32;
+
+  Entry At(size_t i) {
+    while (i >= sorted_ && sorted_ < entries_.size()) SortMore();
+    return i < entries_.size() ? entries_[i] : Entry{};
+  }
+  size_t Skip(size_t i) {
+    while (i < entries_.size() && used_[static_cast<size_t>(At(i).row)] != 0) ++i;
     return i;
+  }
+  void SortMore() {
+    const auto begin = entries_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+    sorted_ = std::min(entries_.size(), std::max(kSortedAtFirst, 2 * sorted_));
+    const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+    std::nth_element(begin, end, entries_.end(), Order());
+    std::sort(begin, end, Order());
   }
 
   std::vector<Entry> entries_;
   const std::vector<uint8_t>& used_;
   size_t begin_ = 0;
+  size_t sorted_ = 0;
 };
 
 struct Candidate {
@@ -63,61 +88,71 @@ Candidate Pair(const Entry& p, const Entry& q) {
 
 // Where one row has both the cheapest p and the most useful q, one of the two
 // is the second best.
-Candidate BestPair(const Queue& outs, const Queue& ins) {
+template <typename Outs, typename Ins>
+Candidate BestPair(Outs& outs, Ins& ins) {
   const Entry p = outs.Head();
   const Entry q = ins.Head();
   if (p.row != q.row) return Pair(p, q);
-  const Candidate other_p = Pair(outs.HeadBut(p.row), q);
-  const Candidate other_q = Pair(p, ins.HeadBut(q.row));
+  const Candidate other_p = Pair(outs.Second(), q);
+  const Candidate other_q = Pair(p, ins.Second());
   return other_p.excess < other_q.excess ? other_p : other_q;
 }
 
-// The rows whose term could be part of an exchange that lowers the loss by more than -bound, in
-// order.
-template <typename TermOf, typename Order>
-std::vector<Entry> Sorted(size_t rows, double least_of_others, double bound, const TermOf& term_of,
-                          const Order& order) {
-  std::vector<Entry> entries;
-  for (size_t row = 0; row < rows; ++row) {
-    const double excess = term_of(row);
-    if (excess + least_of_others < bound) entries.push_back({excess, static_cast<int64_t>(row)});
+// The first two of all rows, without sorting them.
+template <typename Order>
+class FirstTwo {
+ public:
+  explicit FirstTwo(const std::vector<double>& excess) {
+    const Order order;
+    for (size_t row = 0; row < excess.size(); ++row) {
+      const Entry entry = {excess[row], static_cast<int64_t>(row)};
+      if (!(entry.excess <= second_.excess) || entry.excess == kNone) continue;
+      if (second_.row < 0 || order(entry, second_)) second_ = entry;
+      if (head_.row < 0 || order(second_, head_)) std::swap(head_, second_);
+    }
   }
-  std::sort(entries.begin(), entries.end(), order);
-  return entries;
-}
+  Entry Head() const { return head_; }
+  Entry Second() const { return second_; }
+
+ private:
+  Entry head_;
+  Entry second_;
+};
 
 }  // namespace
 
-std::vector<RowMatch> MatchRows(std::span<const RowTerms> terms,
-                                std::span<const double> tolerance) {
-  const auto out_of = [&](size_t row) { return terms[row].out + tolerance[row]; };
-  const auto in_of = [&](size_t row) { return terms[row].in + tolerance[row]; };
-  double least_out = kNone;
-  double least_in = kNone;
-  size_t out_row = 0;
-  size_t in_row = 0;
-  for (size_t row = 0; row < terms.size(); ++row) {
-    if (out_of(row) < least_out) std::tie(least_out, out_row) = std::tuple(out_of(row), row);
-    if (in_of(row) < least_in) std::tie(least_in, in_row) = std::tuple(in_of(row), row);
-  }
-  // Where the two best are in different rows, they are the first match, which bounds the others:
-  // few rows are left to sort.
-  const double first = out_row == in_row ? 0 : std::min(0.0, kLeastOfBest * (least_out + least_in));
-  std::vector<uint8_t> used(terms.size(), 0);
-  Queue outs(Sorted(terms.size(), least_in, first, out_of, OutFirst), used);
-  Queue ins(Sorted(terms.size(), least_out, first, in_of, InFirst), used);
+RowMatching::RowMatching(std::vector<double> tolerance)
+    : tolerance_(std::move(tolerance)),
+      terms_(tolerance_.size(), RowTerms{kNone, kNone, -1, -1}),
+      out_(tolerance_.size(), kNone),
+      in_(tolerance_.size(), kNone) {}
+
+void RowMatching::SetTerms(int64_t row, const RowTerms& terms) {
+  const auto index = static_cast<size_t>(row);
+  terms_[index] = terms;
+  out_[index] = terms.out + tolerance_[index];
+  in_[index] = terms.in + tolerance_[index];
+}
+
+std::vector<RowMatch> RowMatching::Match() const {
+  FirstTwo<OutFirst> first_outs(out_);
+  FirstTwo<InFirst> first_ins(in_);
+  Candidate best = BestPair(first_outs, first_ins);
+  if (!(best.excess < 0)) return {};
+  const double bound = kLeastOfBest * best.excess;
+  std::vector<uint8_t> used(out_.size(), 0);
+  Queue<OutFirst> outs(out_, first_ins.Head().excess, bound, used);
+  Queue<InFirst> ins(in_, first_outs.Head().excess, bound, used);
   std::vector<RowMatch> matches;
-  double bound = 0;  // a match must lower the loss by more
-  while (true) {
-    const Candidate best = BestPair(outs, ins);
-    if (!(best.excess < bound)) return matches;
-    if (matches.empty()) bound = kLeastOfBest * best.excess;
+  while (best.excess < bound) {
     matches.push_back(best.match);
     used[static_cast<size_t>(best.match.p_row)] = 1;
     used[static_cast<size_t>(best.match.q_row)] = 1;
     outs.DropUsed();
     ins.DropUsed();
+    best = BestPair(outs, ins);
   }
+  return matches;
 }
 
 }  // namespace sparsefw::cuda

@@ -8,8 +8,8 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_ROW_MATCHING_H_
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_ROW_MATCHING_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/src/cuda/swaps/row_terms.h"
@@ -28,14 +28,31 @@ struct RowMatch {
 // quarter, 4.0 s and 0.0813 % with a tenth (docs/benchmarks/gpu-log.md).
 inline constexpr double kLeastOfBest = 0.1;
 
-// The first match is the best of all exchanges between two rows; then the rows
-// left in the order of their terms. Each lowers the loss by more than the
-// tolerances of its rows and kLeastOfBest of the first; none: no exchange
-// between rows does.
-//
-// Ties: of equal changes the one that keeps the higher row
-// Cost: O(rows log rows), for the rows that come into question
-std::vector<RowMatch> MatchRows(std::span<const RowTerms> terms, std::span<const double> tolerance);
+// The terms of all rows, of which a round changes few.
+class RowMatching {
+ public:
+  // tolerance [rows]. Without terms a row offers nothing.
+  explicit RowMatching(std::vector<double> tolerance);
+
+  void SetTerms(int64_t row, const RowTerms& terms);
+  const RowTerms& terms(int64_t row) const { return terms_[static_cast<size_t>(row)]; }
+
+  // The first match is the best of all exchanges between two rows; then the rows
+  // left in the order of their terms. Each lowers the loss by more than the
+  // tolerances of its rows and kLeastOfBest of the first; none: no exchange
+  // between rows does.
+  //
+  // Ties: of equal changes the one that keeps the higher row
+  // Cost: O(rows + matches log matches)
+  std::vector<RowMatch> Match() const;
+
+ private:
+  std::vector<double> tolerance_;
+  std::vector<RowTerms> terms_;
+  // What a row's term and its tolerance add to the loss; infinite where it has none.
+  std::vector<double> out_;
+  std::vector<double> in_;
+};
 
 }  // namespace sparsefw::cuda
 

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   __syncthreads();
   const RowTerms found = FindTerms(row);
-  if (threadIdx.x == 0) terms[move.row] = found;
+  if (threadIdx.x == 0) terms[blockIdx.x] = found;
 }
 
 }  // namespace

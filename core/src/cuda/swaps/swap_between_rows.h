@@ -26,7 +26,7 @@ struct RowMove {
 template <typename Real>
 CudaError LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStream_t stream);
 
-// Makes the moves and takes the terms of their rows anew, which have to be
+// Makes the moves. terms[i]: the new ones of the row of moves[i], which has to be
 // refined again. moves [count], on the device; no row twice.
 //
 // Cost: one block a move; reads a row of G, reads and writes one of E

@@ -1,6 +1,7 @@
 #include "core/src/cuda/swaps/swap_refine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -56,8 +57,11 @@ class SwapRefinement {
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
-    host_tolerance_.resize(static_cast<size_t>(layer_.rows));
-    return Download(tolerance_.data(), host_tolerance_);
+    if (!groups_.whole_matrix) return absl::OkStatus();
+    std::vector<double> tolerance(static_cast<size_t>(layer_.rows));
+    SPARSEFW_RETURN_IF_ERROR(Download(tolerance_.data(), tolerance));
+    matching_.emplace(std::move(tolerance));
+    return absl::OkStatus();
   }
 
   absl::Status Run() {
@@ -156,18 +160,22 @@ class SwapRefinement {
   }
 
   // Until no exchange between rows lowers the loss or the budget is spent;
-  // whether there were any.
+  // whether there were any. A round waits for the device once, and copies the terms of
+  // the rows that it changed.
   absl::StatusOr<bool> ExchangeBetweenRows() {
     const int64_t before = swaps_;
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), context_.stream()));
     std::vector<RowTerms> terms(static_cast<size_t>(layer_.rows));
+    SPARSEFW_RETURN_IF_ERROR(Download(terms_.data(), terms));
+    for (int64_t row = 0; row < layer_.rows; ++row) {
+      matching_->SetTerms(row, terms[static_cast<size_t>(row)]);
+    }
     std::vector<RowMove> moves;
     while (!Spent()) {
-      SPARSEFW_RETURN_IF_ERROR(Download(terms_.data(), terms));
       moves.clear();
-      for (const RowMatch& match : MatchRows(terms, host_tolerance_)) {
-        const RowTerms& p = terms[static_cast<size_t>(match.p_row)];
-        const RowTerms& q = terms[static_cast<size_t>(match.q_row)];
+      for (const RowMatch& match : matching_->Match()) {
+        const RowTerms& p = matching_->terms(match.p_row);
+        const RowTerms& q = matching_->terms(match.q_row);
         moves.push_back({match.p_row, p.out_col});
         moves.push_back({match.q_row, q.in_col});
         loss_change_ += p.out + q.in;
@@ -180,7 +188,9 @@ class SwapRefinement {
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
                                                    static_cast<int64_t>(moves.size()),
                                                    terms_.data(), context_.stream()));
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+      terms.resize(moves.size());
+      SPARSEFW_RETURN_IF_ERROR(Download(terms_.data(), terms));
+      for (size_t i = 0; i < moves.size(); ++i) matching_->SetTerms(moves[i].row, terms[i]);
     }
     return swaps_ > before;
   }
@@ -210,7 +220,7 @@ class SwapRefinement {
   DeviceBuffer<int> active_;  // rows that are not done
   DeviceBuffer<RowTerms> terms_;
   DeviceBuffer<RowMove> moves_;
-  std::vector<double> host_tolerance_;
+  std::optional<RowMatching> matching_;  // where the whole matrix is one group
   size_t shared_bytes_ = 0;
   int launches_ = 0;
   int64_t swaps_ = 0;  // between rows; Result adds those within
