@@ -1,7 +1,6 @@
 #include "core/src/cpu/joint/joint_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
+#include "core/src/joint/joint_stages.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/status_macros.h"
 
@@ -58,29 +58,8 @@ class JointSearch {
         rows_(problem, scale_, start, request),
         budget_(context, request.out_of_time) {}
 
-  absl::StatusOr<JointResult> Run() {
-    JointResult& result = rows_.result();
-    const absl::Status status = Prepare();
-    if (absl::IsCancelled(status)) {
-      result.loss = std::numeric_limits<double>::infinity();  // nothing was compared
-      return std::move(result);
-    }
-    SPARSEFW_RETURN_IF_ERROR(status);
-    SearchRows();
-    workspaces_.Clear();
-    SPARSEFW_RETURN_IF_ERROR(SolveWeights());
-    SPARSEFW_RETURN_IF_ERROR(TakeLosses());
-    rows_.Judge();
-    result.converged = converged_ && !budget_.Spent();
-    return std::move(result);
-  }
-
- private:
-  int64_t rows() const { return rows_.rows(); }
-  int64_t cols() const { return rows_.cols(); }
-  double Weight(int64_t row, int64_t col) const {
-    return static_cast<double>(layer_.weights(row, col));
-  }
+  JointRows& found() { return rows_; }
+  bool converged() { return converged_ && !budget_.Spent(); }
 
   absl::Status Prepare() {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
@@ -116,6 +95,51 @@ class JointSearch {
       rows_.SetTolerance(row, squares, kTableauTolerance<Real>);
     }
     return absl::OkStatus();
+  }
+
+  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
+  absl::Status SearchRows() {
+    std::vector<uint8_t> converged(Index(rows()));
+    const absl::Status status = context_.ForEach(rows(), [&](int64_t row) {
+      std::optional<JointRowResult> found = SearchRow(row);
+      if (!found.has_value()) return;
+      converged[Index(row)] = found->converged ? 1 : 0;
+      rows_.Take(row, found->kept.data(), found->weights.data(), found->loss, found->exchanges);
+    });
+    converged_ =
+        status.ok() && std::all_of(converged.begin(), converged.end(), [](auto c) { return c; });
+    workspaces_.Clear();
+    return absl::OkStatus();
+  }
+
+  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
+  // itself from here on.
+  absl::Status SolveWeights() {
+    if (context_.stopped()) return absl::OkStatus();
+    RemoveDamping();
+    absl::StatusOr<Matrix<float>> solved =
+        SolveOnMask<Real>(problem_, given_scale_, rows_.result().mask, rows_.result().weights,
+                          request_.options.damping, request_.solving_out_of_time, context_);
+    if (absl::IsCancelled(solved.status())) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(solved.status());
+    rows_.result().weights = *std::move(solved);
+    return absl::OkStatus();
+  }
+
+  // What the weights found lose. Where it cannot be found any more, L* is an upper estimate:
+  // damping adds to it.
+  absl::Status TakeLosses() {
+    if (context_.stopped()) return absl::OkStatus();
+    const absl::Status status = Losses(
+        rows_.result().weights, [&](int64_t row, double loss) { rows_.state(row).loss = loss; });
+    return absl::IsCancelled(status) ? absl::OkStatus() : status;
+  }
+
+ private:
+  int64_t rows() const { return rows_.rows(); }
+  int64_t cols() const { return rows_.cols(); }
+  double Weight(int64_t row, int64_t col) const {
+    return static_cast<double>(layer_.weights(row, col));
   }
 
   // G becomes H, and back.
@@ -168,42 +192,6 @@ class JointSearch {
     return found;
   }
 
-  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
-  void SearchRows() {
-    std::vector<uint8_t> converged(Index(rows()));
-    const absl::Status status = context_.ForEach(rows(), [&](int64_t row) {
-      std::optional<JointRowResult> found = SearchRow(row);
-      if (!found.has_value()) return;
-      converged[Index(row)] = found->converged ? 1 : 0;
-      rows_.Take(row, found->kept.data(), found->weights.data(), found->loss, found->exchanges);
-    });
-    converged_ =
-        status.ok() && std::all_of(converged.begin(), converged.end(), [](auto c) { return c; });
-  }
-
-  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
-  // itself from here on.
-  absl::Status SolveWeights() {
-    if (context_.stopped()) return absl::OkStatus();
-    RemoveDamping();
-    absl::StatusOr<Matrix<float>> solved =
-        SolveOnMask<Real>(problem_, given_scale_, rows_.result().mask, rows_.result().weights,
-                          request_.options.damping, request_.solving_out_of_time, context_);
-    if (absl::IsCancelled(solved.status())) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(solved.status());
-    rows_.result().weights = *std::move(solved);
-    return absl::OkStatus();
-  }
-
-  // What the weights found lose. Where it cannot be found any more, L* is an upper estimate:
-  // damping adds to it.
-  absl::Status TakeLosses() {
-    if (context_.stopped()) return absl::OkStatus();
-    const absl::Status status = Losses(
-        rows_.result().weights, [&](int64_t row, double loss) { rows_.state(row).loss = loss; });
-    return absl::IsCancelled(status) ? absl::OkStatus() : status;
-  }
-
   const EngineProblem& problem_;
   const Scale given_scale_;
   const Scale scale_;
@@ -225,7 +213,8 @@ template <typename Real>
 absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Scale& scale,
                                           const Mask& start, const JointRequest& request,
                                           const ParallelContext& context) {
-  return JointSearch<Real>(problem, scale, start, request, context).Run();
+  JointSearch<Real> search(problem, scale, start, request, context);
+  return RunJointStages(search);
 }
 
 template <typename Real>

@@ -1,7 +1,6 @@
 #include "core/src/cuda/joint/joint_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
+#include "core/src/joint/joint_stages.h"
 #include "core/src/joint/row_window.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/reconstruct/damping_term.h"
@@ -41,26 +41,8 @@ class JointSearch {
         rows_(problem, scale, start, request),
         budget_(context, request.out_of_time) {}
 
-  absl::StatusOr<JointResult> Run() {
-    JointResult& result = rows_.result();
-    const absl::Status status = Prepare();
-    if (absl::IsCancelled(status)) {
-      result.loss = std::numeric_limits<double>::infinity();  // nothing was compared
-      return std::move(result);
-    }
-    SPARSEFW_RETURN_IF_ERROR(status);
-    SPARSEFW_RETURN_IF_ERROR(SearchRows());
-    products_.Reset();
-    SPARSEFW_RETURN_IF_ERROR(SolveWeights());
-    SPARSEFW_RETURN_IF_ERROR(TakeLosses());
-    rows_.Judge();
-    result.converged = converged_ && !budget_.Spent();
-    return std::move(result);
-  }
-
- private:
-  int64_t rows() const { return layer_.rows; }
-  int64_t size() const { return layer_.size(); }
+  JointRows& found() { return rows_; }
+  bool converged() { return converged_ && !budget_.Spent(); }
 
   absl::Status Prepare() {
     SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
@@ -79,6 +61,73 @@ class JointSearch {
     }
     return absl::OkStatus();
   }
+
+  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
+  absl::Status SearchRows() {
+    std::vector<RowWindow> windows(Index(rows()));
+    SPARSEFW_RETURN_IF_ERROR(host_.ForEach(rows(), [&](int64_t row) {
+      const std::vector<uint8_t> kept = rows_.KeptOf(row);
+      const std::vector<uint8_t> fixed = rows_.FixedOf(row);
+      DivideColumns({.excluded = rows_.ExcludedOf(kept),
+                     .bounds = bounds_.data() + row * layer_.stride,
+                     .kept = kept.data(),
+                     .fixed = fixed.data()},
+                    layer_.cols, rows_.groups(), windows[Index(row)]);
+    }));
+    std::vector<float>().swap(bounds_);
+    // Rows of a batch are alike: each takes the memory of the largest.
+    std::vector<int64_t> order(Index(rows()));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return windows[Index(a)].fixed.size() > windows[Index(b)].fixed.size();
+    });
+    BatchSearch<Real> search(layer_, products_.data(), rows_, budget_, host_, context_);
+    SPARSEFW_RETURN_IF_ERROR(search.Allocate());
+    for (int64_t first = 0; first < rows() && !budget_.Spent();) {
+      SPARSEFW_ASSIGN_OR_RETURN(
+          const int64_t searched,
+          search.Run(windows, std::span<const int64_t>(order).subspan(Index(first))));
+      first += searched;
+    }
+    converged_ = search.converged();
+    products_.Reset();
+    return absl::OkStatus();
+  }
+
+  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
+  // itself from here on.
+  absl::Status SolveWeights() {
+    absl::StatusOr<Matrix<float>> solved = absl::CancelledError("");
+    if (!context_.stopped()) {
+      solved = SolveOnMask<Real>(problem_, layer_, scale_, rows_.result().mask,
+                                 rows_.result().weights, request_.solving_out_of_time, context_);
+    }
+    SPARSEFW_RETURN_IF_ERROR(SetDiagonal(diagonal_));
+    if (absl::IsCancelled(solved.status())) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(solved.status());
+    rows_.result().weights = *std::move(solved);
+    return absl::OkStatus();
+  }
+
+  // What the weights found lose. Where it cannot be found any more, L* is an upper estimate:
+  // damping adds to it.
+  absl::Status TakeLosses() {
+    const auto find = [&]() -> absl::StatusOr<std::vector<double>> {
+      SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
+      SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
+      SPARSEFW_ASSIGN_OR_RETURN(auto weights, Uploaded(rows_.result().weights));
+      return Losses(weights, scale_.weights_factor());
+    };
+    const absl::StatusOr<std::vector<double>> losses = find();
+    if (absl::IsCancelled(losses.status())) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(losses.status());
+    for (int64_t row = 0; row < rows(); ++row) rows_.state(row).loss = (*losses)[Index(row)];
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t rows() const { return layer_.rows; }
+  int64_t size() const { return layer_.size(); }
 
   absl::StatusOr<DeviceBuffer<float>> Uploaded(const Matrix<float>& weights) {
     SPARSEFW_ASSIGN_OR_RETURN(auto buffer, DeviceBuffer<float>::Create(size(), context_.stream()));
@@ -163,68 +212,6 @@ class JointSearch {
                         cudaMemcpyHostToDevice);
   }
 
-  // Each row by itself: where one budget serves the matrix, rows keep as many weights as they had.
-  absl::Status SearchRows() {
-    std::vector<RowWindow> windows(Index(rows()));
-    SPARSEFW_RETURN_IF_ERROR(host_.ForEach(rows(), [&](int64_t row) {
-      const std::vector<uint8_t> kept = rows_.KeptOf(row);
-      const std::vector<uint8_t> fixed = rows_.FixedOf(row);
-      DivideColumns({.excluded = rows_.ExcludedOf(kept),
-                     .bounds = bounds_.data() + row * layer_.stride,
-                     .kept = kept.data(),
-                     .fixed = fixed.data()},
-                    layer_.cols, rows_.groups(), windows[Index(row)]);
-    }));
-    std::vector<float>().swap(bounds_);
-    // Rows of a batch are alike: each takes the memory of the largest.
-    std::vector<int64_t> order(Index(rows()));
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return windows[Index(a)].fixed.size() > windows[Index(b)].fixed.size();
-    });
-    BatchSearch<Real> search(layer_, products_.data(), rows_, budget_, host_, context_);
-    SPARSEFW_RETURN_IF_ERROR(search.Allocate());
-    for (int64_t first = 0; first < rows() && !budget_.Spent();) {
-      SPARSEFW_ASSIGN_OR_RETURN(
-          const int64_t searched,
-          search.Run(windows, std::span<const int64_t>(order).subspan(Index(first))));
-      first += searched;
-    }
-    converged_ = search.converged();
-    return absl::OkStatus();
-  }
-
-  // More exactly than in the tableau. Without time those of the tableau stand. Losses are of G
-  // itself from here on.
-  absl::Status SolveWeights() {
-    absl::StatusOr<Matrix<float>> solved = absl::CancelledError("");
-    if (!context_.stopped()) {
-      solved = SolveOnMask<Real>(problem_, layer_, scale_, rows_.result().mask,
-                                 rows_.result().weights, request_.solving_out_of_time, context_);
-    }
-    SPARSEFW_RETURN_IF_ERROR(SetDiagonal(diagonal_));
-    if (absl::IsCancelled(solved.status())) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(solved.status());
-    rows_.result().weights = *std::move(solved);
-    return absl::OkStatus();
-  }
-
-  // What the weights found lose. Where it cannot be found any more, L* is an upper estimate:
-  // damping adds to it.
-  absl::Status TakeLosses() {
-    const auto find = [&]() -> absl::StatusOr<std::vector<double>> {
-      SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
-      SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
-      SPARSEFW_ASSIGN_OR_RETURN(auto weights, Uploaded(rows_.result().weights));
-      return Losses(weights, scale_.weights_factor());
-    };
-    const absl::StatusOr<std::vector<double>> losses = find();
-    if (absl::IsCancelled(losses.status())) return absl::OkStatus();
-    SPARSEFW_RETURN_IF_ERROR(losses.status());
-    for (int64_t row = 0; row < rows(); ++row) rows_.state(row).loss = (*losses)[Index(row)];
-    return absl::OkStatus();
-  }
-
   const EngineProblem& problem_;
   DeviceLayer<Real>& layer_;
   const Scale scale_;
@@ -246,7 +233,8 @@ absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, DeviceLa
                                           const Scale& scale, const Mask& start,
                                           const JointRequest& request, int threads,
                                           const ExecutionContext& context) {
-  return JointSearch<Real>(problem, layer, scale, start, request, threads, context).Run();
+  JointSearch<Real> search(problem, layer, scale, start, request, threads, context);
+  return RunJointStages(search);
 }
 
 template <typename Real>
