@@ -103,8 +103,9 @@ class SymmetricProductTest : public ::testing::Test {
 
   double ErrorOfRows(const std::vector<float>& a, ProductPrecision precision) {
     layer_.weights = Upload(a);
-    Product product =
-        Product::Create(layer_, kRows, precision, context_->product(), context_->stream()).value();
+    Product product = Product::Create(layer_, kRows, Product::Use::kRows, precision,
+                                      context_->product(), context_->stream())
+                          .value();
     const auto given = Upload(a);
     auto out = Upload(std::vector<float>(a.size()));
     EXPECT_THAT(product.MultiplyRows(kRows, given.data(), out.data()), IsOk());
@@ -114,9 +115,10 @@ class SymmetricProductTest : public ::testing::Test {
   // The weights themselves as the operand.
   double ErrorOfWeights(const std::vector<float>& a, Product::Values values, bool* has_low) {
     layer_.weights = Upload(a);
-    Product product = Product::Create(layer_, kRows, ProductPrecision::kFloat32,
-                                      context_->product(), context_->stream())
-                          .value();
+    Product product =
+        Product::Create(layer_, kRows, Product::Use::kOperand, ProductPrecision::kFloat32,
+                        context_->product(), context_->stream())
+            .value();
     const LeftOperand<float> operand = product.operand(values);
     *has_low = operand.low != nullptr;
     std::vector<uint16_t> high(a.size());
@@ -186,6 +188,12 @@ TEST_F(SymmetricProductTest, WeightsThatFitFloat16TakeTwoProductsAndOthersThree_
   EXPECT_FALSE(has_low);
   EXPECT_LT(ErrorOfWeights(weights, Product::Values::kAny, &has_low), kSplitError);
   EXPECT_TRUE(has_low);
+}
+
+TEST(SymmetricProductBytesTest, Float64TakesNoPanelForRowsThatAreThereAlready) {
+  using Float64 = SymmetricProduct<double>;
+  EXPECT_EQ(Float64::Bytes(100, 64, Float64::Use::kRows), 0);
+  EXPECT_EQ(Float64::Bytes(100, 64, Float64::Use::kOperand), 8 * 100 * 64);
 }
 
 }  // namespace

@@ -98,8 +98,9 @@ void DenseOf(Smoke& smoke, const std::string& name, int64_t rows, int64_t cols,
   cublasHandle_t handle = nullptr;
   OrDie(cuda::ToStatus(library->create(&handle), "cublasCreate"));
   const cuda::DenseProduct product(*library, handle);
+  using Product = cuda::SymmetricProduct<Real>;
   auto symmetric =
-      OrDie(cuda::SymmetricProduct<Real>::Create(layer, rows, precision, product, nullptr));
+      OrDie(Product::Create(layer, rows, Product::Use::kRows, precision, product, nullptr));
   smoke.Kernel(
       name, nullptr,
       [&](cudaStream_t) { return symmetric.MultiplyRows(rows, on_a.data(), on_c.data()); },

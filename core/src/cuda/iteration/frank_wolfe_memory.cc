@@ -49,8 +49,8 @@ absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
                                            3 * layer_.rows * ColumnChunks(layer_.stride), stream));
   SPARSEFW_ASSIGN_OR_RETURN(b.row_sums, DeviceBuffer<double>::Create(RowSums(layer_.rows), stream));
   SPARSEFW_ASSIGN_OR_RETURN(auto product,
-                            Product::Create(layer_, PanelRows(layer_.rows), forms_.precision,
-                                            context_.product(), stream));
+                            Product::Create(layer_, PanelRows(layer_.rows), Product::Use::kOperand,
+                                            forms_.precision, context_.product(), stream));
   product_.emplace(std::move(product));
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t shared_bytes, SharedBytesForRows());
   it_ = {.rows = layer_.rows,
@@ -84,7 +84,8 @@ int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
   const int64_t scratch =
       sizeof(StepState) + sizeof(Selection) + sizeof(WindowPass) + 4 * (kDigitBins + 1);
   const int64_t saliency = 4 * rows * stride;
-  const int64_t product = SymmetricProduct<Real>::Bytes(PanelRows(rows), cols);
+  const int64_t product =
+      SymmetricProduct<Real>::Bytes(PanelRows(rows), cols, SymmetricProduct<Real>::Use::kOperand);
   return matrices + bits + partial + scratch + saliency + product;
 }
 

@@ -30,7 +30,7 @@ absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, float factor
 
 template <typename Real>
 absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
-    const DeviceLayer<Real>& layer, int64_t rows, ProductPrecision precision,
+    const DeviceLayer<Real>& layer, int64_t rows, Use use, ProductPrecision precision,
     const DenseProduct& product, cudaStream_t stream) {
   const int64_t size = rows * layer.stride;
   SymmetricProduct result(layer, precision, product, stream);
@@ -41,25 +41,27 @@ absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
     SPARSEFW_ASSIGN_OR_RETURN(result.gram_low_, DeviceBuffer<uint16_t>::Create(gram, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.high_, DeviceBuffer<uint16_t>::Create(size, stream));
     SPARSEFW_ASSIGN_OR_RETURN(result.low_, DeviceBuffer<uint16_t>::Create(size, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
+    if (use == Use::kRows) {
+      SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
+    }
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchSplit(layer.gram.data(), gram,
                     {result.gram_high_.data(), result.gram_low_.data(), result.factor_}, stream));
     SPARSEFW_ASSIGN_OR_RETURN(const int misfits,
                               CountMisfits(layer.weights, result.factor_, stream));
     result.weights_fit_ = misfits == 0;
-  } else {
+  } else if (use == Use::kOperand) {
     SPARSEFW_ASSIGN_OR_RETURN(result.values_, DeviceBuffer<Real>::Create(size, stream));
   }
   return result;
 }
 
 template <typename Real>
-int64_t SymmetricProduct<Real>::Bytes(int64_t rows, int64_t cols) {
+int64_t SymmetricProduct<Real>::Bytes(int64_t rows, int64_t cols, Use use) {
+  constexpr int64_t kSize = sizeof(Real);
   const int64_t stride = StrideOf(cols);
-  const int64_t panel = int64_t{sizeof(Real)} * rows * stride;
-  if (!kSplits<Real>) return panel;
-  return panel + int64_t{sizeof(Real)} * (cols * stride + rows) + int64_t{sizeof(int)};
+  if (!kSplits<Real>) return use == Use::kOperand ? kSize * rows * stride : 0;
+  return kSize * ((rows + cols) * stride + (use == Use::kRows ? rows : 0)) + int64_t{sizeof(int)};
 }
 
 template <typename Real>

@@ -22,18 +22,23 @@ namespace sparsefw::cuda {
 //          too where A consists of values of W, all of which fit one float16. ProductPrecision
 //          below float32: A_high G_high alone, with an error below 2^-10 |A| |G|.
 //          In float64 it is one product.
-// Memory:  float32: 4 cols * stride bytes on the device for G and 4 * rows * stride for A
+// Memory:  float32: 4 cols * stride bytes on the device for G and 4 * rows * stride for A;
+//          float64: 8 * rows * stride for an operand
 // Errors:  ResourceExhausted, what went wrong on the device
 //
 // Not thread-safe. The layer, the DenseProduct and the stream must outlive it.
 template <typename Real>
 class SymmetricProduct {
  public:
+  // Where A comes from: the caller writes it to operand(), for Multiply, or has it, for
+  // MultiplyRows.
+  enum class Use { kOperand, kRows };
+
   // For panels of at most `rows` rows, on the stream that `product` works on. Waits for it.
   static absl::StatusOr<SymmetricProduct> Create(const DeviceLayer<Real>& layer, int64_t rows,
-                                                 ProductPrecision precision,
+                                                 Use use, ProductPrecision precision,
                                                  const DenseProduct& product, cudaStream_t stream);
-  static int64_t Bytes(int64_t rows, int64_t cols);
+  static int64_t Bytes(int64_t rows, int64_t cols, Use use);
 
   // Values of A that an operand of this kind has: some of W and 0, or any up to max|W|.
   enum class Values { kWeights, kAny };
@@ -44,8 +49,8 @@ class SymmetricProduct {
   // becomes 0.
   absl::Status Multiply(int64_t rows, Values values, Real* out) const;
 
-  // The same for an A of any range, [rows, stride] on the device. Where scale() is not null, row r
-  // of A G is scale()[r] times row r of `out`.
+  // The same with Use::kRows, for an A of any range, [rows, stride] on the device. Where scale() is
+  // not null, row r of A G is scale()[r] times row r of `out`.
   absl::Status MultiplyRows(int64_t rows, const Real* a, Real* out);
   const Real* scale() const { return scale_.data(); }
 
@@ -70,7 +75,7 @@ class SymmetricProduct {
   DeviceBuffer<uint16_t> high_;
   DeviceBuffer<uint16_t> low_;
   DeviceBuffer<Real> scale_;
-  // float64 only:
+  // float64 and Use::kOperand only:
   DeviceBuffer<Real> values_;
 };
 

@@ -31,9 +31,10 @@ absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
   SPARSEFW_ASSIGN_OR_RETURN(result.residual_, DeviceBuffer<Real>::Create(size, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.direction_, DeviceBuffer<Real>::Create(size, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.product_, DeviceBuffer<Real>::Create(size, stream));
-  SPARSEFW_ASSIGN_OR_RETURN(auto symmetric,
-                            SymmetricProduct<Real>::Create(layer, rows, ProductPrecision::kFloat32,
-                                                           context.product(), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      auto symmetric,
+      SymmetricProduct<Real>::Create(layer, rows, SymmetricProduct<Real>::Use::kRows,
+                                     ProductPrecision::kFloat32, context.product(), stream));
   result.symmetric_.emplace(std::move(symmetric));
   SPARSEFW_ASSIGN_OR_RETURN(result.rows_, DeviceBuffer<GradientRow>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.active_, DeviceBuffer<int>::Create(rows, stream));

@@ -35,7 +35,8 @@ class RowConjugateGradients {
   static int64_t Bytes(int64_t rows, int64_t cols) {
     const int64_t of_rows = rows * int64_t{sizeof(GradientRow) + 2 * sizeof(int)};
     return int64_t{sizeof(Real)} * (4 * rows + 1) * StrideOf(cols) + of_rows +
-           int64_t{sizeof(int)} + SymmetricProduct<Real>::Bytes(rows, cols);
+           int64_t{sizeof(int)} +
+           SymmetricProduct<Real>::Bytes(rows, cols, SymmetricProduct<Real>::Use::kRows);
   }
 
   // Rows begin at weights that were solved on the mask before: the least that is left is rounding.
