@@ -207,6 +207,21 @@ TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
   }
 }
 
+// The batches of a small layer end long before the bound of all, so that jobs share a device.
+TEST(DeviceBytesTest, JointJobsTakeMemoryByTheirShape) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
+  const auto gibibytes = [&](int64_t rows, int64_t cols) {
+    const MemoryRequest request = {.joint = true, .iterates = false};
+    return static_cast<double>(found.usable.front()->EstimateDeviceBytes(rows, cols, request)) /
+           (int64_t{1} << 30);
+  };
+  EXPECT_LT(gibibytes(1024, 1024), 1.75);
+  EXPECT_LT(gibibytes(2048, 2048), 5);
+  EXPECT_LT(gibibytes(64, 4096), 2.5) << "rows that are not there take nothing";
+  EXPECT_LT(gibibytes(4096, 4096), 8.75);
+  EXPECT_GT(gibibytes(4096, 4096), 8) << "and large layers as much as the bound";
+}
+
 TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
   if (!cuda_on_host::Emulated()) GTEST_SKIP() << "copies are counted by the emulation alone";
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());

@@ -39,6 +39,10 @@ JointSizes LargestSizes(int64_t cols) {
   return sizes;
 }
 
+// What the defaults of unstructured and per-row patterns take at half the weights and more: few of
+// the columns are in doubt.
+JointSizes UsualSizes(int64_t cols) { return JointSizes::For(cols / 2, cols / 16, cols / 16); }
+
 }  // namespace
 
 template <typename Real>
@@ -73,8 +77,8 @@ int64_t LayOut(unsigned char* memory, JointBatch<Real>& batch) {
 
 template <typename Real>
 int64_t BatchBytes(int64_t rows, int64_t cols) {
-  const int64_t one = BytesOf<Real>(LargestSizes(cols), cols, 1);
-  return std::max(one, std::min(kBatchBytes, std::min(rows, kMostBatchRows) * one));
+  const int64_t usual = BytesOf<Real>(UsualSizes(cols), cols, std::min(rows, kMostBatchRows));
+  return std::max(BytesOf<Real>(LargestSizes(cols), cols, 1), std::min(kBatchBytes, usual));
 }
 
 template <typename Real>
