@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = ROOT / "script/checks/kernels"
 NVCC = os.environ.get("CUDACXX") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+CODE = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in (80, 90)]
 # Its values are all alive at once.
 KERNEL = """
 __global__ void Sums(const float* from, float* to) {
@@ -35,7 +36,7 @@ def check(tmp_path):
     objects.mkdir()
 
     def run(registers, *arguments):
-        subprocess.run([NVCC, "-arch=sm_90", "-O3", f"-maxrregcount={registers}", "-c", source, "-o",
+        subprocess.run([NVCC, *CODE, "-O3", f"-maxrregcount={registers}", "-c", source, "-o",
                         objects / "sums.cu.o"], check=True)
         done = subprocess.run([tmp_path / "script/checks/kernels", "--objects", objects, *arguments],
                               capture_output=True, text=True, check=False)
@@ -52,22 +53,28 @@ def test_spills_and_more_registers_are_faults(check):
     assert check(255, "--update").returncode == 0
     assert check(255).returncode == 0
     known = json.loads(check.table.read_text())
-    figures = known["kernels"]["sums.cu: Sums"]
+    assert list(known["kernels"]) == ["sm_80", "sm_90"]
+    figures = known["kernels"]["sm_80"]["sums.cu: Sums"]
     assert figures["registers"] > 48 and figures["stack"] == figures["spill_accesses"] == 0
     spilled = check(32)
     assert spilled.returncode == 1
-    assert "sums.cu: Sums: " in spilled.stderr and "registers are spilled" in spilled.stderr
+    for architecture in known["kernels"]:
+        assert f"{architecture}: sums.cu: Sums: " in spilled.stderr
+    assert "registers are spilled" in spilled.stderr
     assert "stack must be at most 0; got " in spilled.stderr
     figures["registers"] -= 1
     check.table.write_text(json.dumps(known))
-    assert f"registers must be at most {figures['registers']}; got" in check(255).stderr
+    said = check(255).stderr
+    assert f"sm_80: sums.cu: Sums: registers must be at most {figures['registers']}; got" in said
+    assert "sm_90" not in said
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 def test_the_table_names_every_kernel_and_no_other(check):
     assert check(255, "--update").returncode == 0
     known = json.loads(check.table.read_text())
-    known["kernels"]["gone.cu: Gone"] = known["kernels"].pop("sums.cu: Sums")
+    hopper = known["kernels"]["sm_90"]
+    hopper["gone.cu: Gone"] = hopper.pop("sums.cu: Sums")
     known["stack_allowed"]["never.cu: Was"] = "no reason"
     check.table.write_text(json.dumps(known))
     said = check(255).stderr
