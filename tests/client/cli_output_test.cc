@@ -114,9 +114,8 @@ TEST(ResultTest, ThePresetIsSaidWhereThereIsOne) {
   job.add_preset_overrides("alpha");
   EXPECT_EQ(ResultJson(job, {})["preset_overrides"],
             nlohmann::ordered_json::array({"method", "alpha"}));
-  EXPECT_THAT(
-      ResultText(job, {}, {}),
-      HasSubstr("\npreset       balanced; overridden by: method, alpha\nmethod "));
+  EXPECT_THAT(ResultText(job, {}, {}),
+              HasSubstr("\npreset       balanced; overridden by: method, alpha\nmethod "));
 }
 
 TEST(ListTest, HasAHeaderLossesInPerCentAndLabels) {

@@ -240,8 +240,7 @@ void AddDetails(const v1::Job& job, const v1::SweepPoint& point, const ClientTim
   if (const v1::Preset preset = job.spec().preset(); preset != v1::PRESET_UNSPECIFIED) {
     std::string text = PresetName(preset);
     if (job.preset_overrides_size() > 0) {
-      absl::StrAppend(
-          &text, "; overridden by: ", absl::StrJoin(job.preset_overrides(), ", "));
+      absl::StrAppend(&text, "; overridden by: ", absl::StrJoin(job.preset_overrides(), ", "));
     }
     table.Add("preset", text);
   }
