@@ -15,14 +15,14 @@ namespace sparsefw::server {
 
 struct ServerConfig {
   std::string listen = "127.0.0.1:50051";         // port 0: a free one
-  std::string metrics_listen = "127.0.0.1:9464";  // likewise
+  std::string metrics_listen = "127.0.0.1:9464";  // port 0: a free one
   std::string tls_cert;                           // with tls_key; empty: plain text
   std::string tls_key;
   std::string tls_client_ca;           // empty: clients need no certificate
   std::string tokens;                  // file; empty: clients need no token
   std::string tenants;                 // file; empty: tenants have no limits of their own
   bool insecure = false;               // plain text on addresses other than loopback
-  bool insecure_metrics = false;       // likewise metrics, which know no TLS
+  bool insecure_metrics = false;       // metrics on such addresses: they know no TLS
   int64_t max_connections = 0;         // to the gRPC port; 0: as file descriptors allow
   int64_t max_peer_connections = 512;  // of one address; 0: no limit
   int64_t connection_memory_bytes = int64_t{2} << 30;  // of all connections
@@ -39,8 +39,7 @@ struct ServerConfig {
   int64_t disk_budget_bytes = 0;  // of tensor files and the database; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
-  // What jobs may use together of a device's memory: bytes, or this share of what is free at the
-  // start.
+  // Memory of a device for all jobs together: in bytes, or this share of what is free at the start.
   int64_t device_memory_bytes = 0;  // 0: the share
   double device_memory_share = 0.9;
   int streams_per_device = 4;

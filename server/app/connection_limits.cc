@@ -4,9 +4,9 @@ namespace sparsefw::server {
 namespace {
 
 // Shares of --peer-memory and --connection-memory. A byte that has come in takes more than a byte:
-// a message in frames of one byte each takes 5.3 times what is on the wire. So a tenth of the
-// memory is what may be there of messages that are not whole. Messages and responses that calls
-// have are there twice: in protobuf's form and in gRPC's.
+// a message in frames of one byte each takes 5.3 times what is on the wire. So unfinished messages
+// may take a tenth of the memory. Messages and responses of calls are in memory twice: in
+// protobuf's form and in gRPC's.
 constexpr int64_t kUnfinishedShare = 10;
 constexpr int64_t kHeldShare = 4;
 

@@ -17,10 +17,10 @@ int ThreadsPerJob(const ServerConfig& config);
 // The limit for what all running jobs hold; where the memory of the machine is unknown, none.
 int64_t SolveMemory(const ServerConfig& config);
 
-// Without checkpoints.
+// Leaves the checkpoints to the caller.
 SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevice& device);
 
-// Without disk_room and limits_of.
+// Leaves disk_room and limits_of to the caller.
 JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice& device);
 
 }  // namespace sparsefw::server

@@ -31,8 +31,8 @@ void Configure(grpc::ServerBuilder& builder) {
   }
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  // What a stream may send before it is read stays 64 KiB. Probing would raise it with what
-  // the line can carry, for everybody and before anybody is known.
+  // A stream may send 64 KiB before it is read. Probing would raise that with the bandwidth of the
+  // line, also for callers who are not known yet.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Calls can be silent for a long time: pings of either side keep the connection
   // open. A client may ping every five seconds; one that pings faster than that, while

@@ -48,8 +48,8 @@ class Listener {
   void StopServing() { health_service_.StopServing(); }
   // Ends health checks that do not go on; once a second.
   void Tick() { health_service_.Tick(); }
-  // Every reactor but those of health checks must have finished. What is left of
-  // connections is cancelled after `timeout`.
+  // Every reactor but those of health checks must have finished. Connections that are left after
+  // `timeout` are cancelled.
   void Shutdown(absl::Duration timeout);
 
  private:

@@ -112,7 +112,7 @@ int Fail(const absl::Status& status) {
       absl::StrCat("sparsefw-server: ", status.message(), reason.empty() ? "" : " (", reason,
                    reason.empty() ? "" : ")");
   std::fprintf(stderr, "%s\n", message.c_str());
-  // As for a wrong flag: starting again does not help.
+  // The exit status of a wrong flag, where starting again does not help.
   const bool lasting = HasReason(status, "CONFIGURATION_INVALID") ||
                        HasReason(status, "SPOOL_MISMATCH") || HasReason(status, "STORE_VERSION");
   return lasting ? 2 : 1;

@@ -40,7 +40,7 @@ Audience AudienceOf(std::string_view flag);
 std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::string>& arguments,
                                 const std::function<std::string(const CLI::Option&)>& environment);
 
-// Those that every client may see.
+// The settings that every client may see.
 std::vector<Setting> SettingsForClients(const std::vector<Setting>& settings);
 
 // A line `setting` for each. No flag holds a secret: keys and tokens are in files, of

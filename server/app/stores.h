@@ -1,4 +1,4 @@
-// What the server keeps: jobs, tensors, checkpoints, in memory or in the state folder.
+// The server's jobs, tensors and checkpoints, in memory or in the state folder.
 #ifndef SPARSEFW_SERVER_APP_STORES_H_
 #define SPARSEFW_SERVER_APP_STORES_H_
 
@@ -41,8 +41,8 @@ class Stores {
   void CompactDatabase();
   CheckpointFolder* checkpoints() { return checkpoints_.get(); }  // null with --store memory
 
-  // Removes the checkpoints of jobs that have ended, and what interrupted writes have
-  // left. Before jobs are recovered.
+  // Removes the checkpoints of jobs that have ended, and the remains of interrupted writes. Called
+  // before jobs are recovered.
   absl::Status SweepCheckpoints();
 
  private:

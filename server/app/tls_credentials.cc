@@ -37,7 +37,7 @@ class TlsCertificates::Fetched final : public grpc::ServerCredentials {
   }
   ~Fetched() override { grpc_server_credentials_release(credentials_); }
 
-  // Not used: it would keep what it finds with the connection (ADR 0020).
+  // Does nothing: a processor would keep its findings with the connection (ADR 0020).
   void SetAuthMetadataProcessor(
       const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {}
 

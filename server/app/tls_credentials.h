@@ -36,7 +36,7 @@ class TlsCertificates : public std::enable_shared_from_this<TlsCertificates> {
   //         used, a key that is not the certificate's
   static absl::StatusOr<std::shared_ptr<TlsCertificates>> Open(TlsFiles files);
 
-  // For one port. Keeps this alive.
+  // Credentials for one port. They keep this object alive.
   std::shared_ptr<grpc::ServerCredentials> NewServerCredentials();
 
   // Reads the files again when one has changed (`always`: in any case). Nothing:

@@ -1,4 +1,4 @@
-// From the credentials of a call to the tenant it acts for.
+// Finds the tenant of a call from its credentials.
 #ifndef SPARSEFW_SERVER_IDENTITY_AUTHENTICATOR_H_
 #define SPARSEFW_SERVER_IDENTITY_AUTHENTICATOR_H_
 
@@ -19,7 +19,7 @@
 
 namespace sparsefw::server {
 
-// As plain values. The certificate has been verified by TLS.
+// Credentials as plain values. TLS has verified the certificate.
 struct Credentials {
   std::vector<std::string_view> authorization;  // every value of that metadata key
   bool has_certificate = false;

@@ -29,7 +29,7 @@ Bio Over(std::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Instead of OpenSSL's question on the terminal.
+// Keeps OpenSSL from asking on the terminal.
 int NoPassword(char* /*buffer*/, int /*size*/, int /*writing*/, void* /*data*/) { return -1; }
 
 absl::StatusOr<Certificate> First(BIO* bio) {

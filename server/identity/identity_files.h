@@ -33,9 +33,9 @@ class IdentityFiles {
                                                              const std::string& tenants,
                                                              Authenticator* authenticator);
 
-  // Reads what has changed since two calls ago and not since the last one, and returns
-  // what was read. To be called every second or so. `all`: reads everything, once it no
-  // longer changes, which takes a moment.
+  // Reads files that have changed since two calls ago but not since the last call, and returns what
+  // was read. Called about every second. `all`: waits until no file changes any more and reads all
+  // of them.
   std::vector<Reload> Poll(bool all = false);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace sparsefw::server {
 
-// Without ==, which would stop at the first difference: EqualInConstantTime.
+// Has no ==, which would stop at the first difference; EqualInConstantTime compares.
 struct Sha256Digest {
   std::array<uint8_t, 32> bytes = {};
 };

@@ -106,7 +106,7 @@ std::string Bytes(const std::string& value, std::optional<int64_t>* to) {
 std::string Weight(const std::string& value, double* to) {
   constexpr double kLeast = 1e-3;
   constexpr double kMost = 1e6;
-  // Not a number is outside of every range.
+  // NaN is outside of every range.
   if (absl::SimpleAtod(value, to) && *to >= kLeast && *to <= kMost) return "";
   return absl::StrFormat("must be a number in [%g, %g]", kLeast, kMost);
 }

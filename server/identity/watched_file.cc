@@ -48,7 +48,7 @@ WatchedFile::Stamp WatchedFile::Look() const {
 }
 
 absl::StatusOr<std::string> WatchedFile::Read() {
-  // Before the content: a change in between is seen as one.
+  // Looks before it reads, so that a change in between is seen as one.
   read_ = seen_ = Look();
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path_);

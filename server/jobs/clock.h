@@ -27,7 +27,7 @@ class Clock {
 Clock& RealClock();
 
 // The steady time of a deadline that was `length` away when it was stored as the time of day
-// `deadline`. What is left of it is between nothing and `length`, whatever the clock was set to.
+// `deadline`. The time left is between nothing and `length`, whatever the clock was set to.
 absl::Time SteadyDeadline(Clock& clock, absl::Time deadline, absl::Duration length);
 
 }  // namespace sparsefw::server

@@ -153,7 +153,7 @@ struct Job {
   // The last of these in a row that ended with the process and came no further than those before.
   int vain_attempts = 0;
   RunMark reported;    // the furthest progress that was stored when a process ended
-  RunMark saved;       // the furthest checkpoint, likewise
+  RunMark saved;       // the furthest checkpoint that was stored then
   bool alone = false;  // its last run had no other beside it
   // A caller was told that the job, which runs, stops: no later process runs it again.
   bool cancel_requested = false;

@@ -1,4 +1,4 @@
-// Accepts, queues, runs, watches and ends jobs. Without proto types and gRPC.
+// Accepts, queues, runs, watches and ends jobs. Uses no proto types and no gRPC.
 #ifndef SPARSEFW_SERVER_JOBS_JOB_MANAGER_H_
 #define SPARSEFW_SERVER_JOBS_JOB_MANAGER_H_
 
@@ -77,12 +77,12 @@ class JobManager {
              JobListener* listener);
   ~JobManager();  // ends every job and joins the workers
 
-  // To be called once, before anything else. Takes over what the store holds of an
-  // earlier process: queued jobs in their old order, whatever max_queued_jobs is,
-  // and running ones, which are queued again. Jobs that cannot go on fail: what
-  // Prepare says (values are not checked again), DEADLINE_EXCEEDED, Aborted
-  // (ATTEMPTS_EXHAUSTED). Those that were being cancelled are, and those that end with
-  // a stream (Cancelled, STREAM_LOST). Errors: the store's.
+  // To be called once, before anything else. Takes over what the store holds of an earlier process:
+  // queued jobs in their old order, whatever max_queued_jobs is, and running ones, which are queued
+  // again. Jobs that cannot go on fail: with the error of Prepare (values are not checked again),
+  // DEADLINE_EXCEEDED, or Aborted (ATTEMPTS_EXHAUSTED). Jobs that were being cancelled end as
+  // cancelled, and so do those that end with a stream (Cancelled, STREAM_LOST). Errors: the
+  // store's.
   absl::StatusOr<RecoveredJobs> Recover() { return recovery_.Run(); }
 
   // Request ids belong to the owner's tenant.
@@ -139,7 +139,7 @@ class JobManager {
   // Limits of tenants are others now.
   void OnLimitsChanged() { scheduler_.OnLimitsChanged(); }
 
-  // Drops jobs whose result_ttl is over. To be called now and then.
+  // Drops jobs whose result_ttl is over. Called now and then.
   void CollectGarbage();
   int64_t queued() const { return scheduler_.queued(); }
   int64_t running() const { return table_.running(); }

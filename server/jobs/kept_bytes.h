@@ -1,4 +1,4 @@
-// What a job counts for in the bounds of kept jobs.
+// The bytes that a kept job counts for.
 #ifndef SPARSEFW_SERVER_JOBS_KEPT_BYTES_H_
 #define SPARSEFW_SERVER_JOBS_KEPT_BYTES_H_
 

@@ -15,7 +15,8 @@ struct GpuDevice {
   std::string pci_bus_id;  // "00000000:3B:00.0"
 };
 
-// Readings of the whole card, whoever uses it. What the device does not tell is absent.
+// Readings of the whole card, for all of its users. A reading that the device does not give is
+// absent.
 struct GpuSample {
   struct Memory {
     int64_t used_bytes = 0;

@@ -7,7 +7,7 @@
 
 namespace sparsefw::server {
 
-// Those that end are closed in a moment; until then as many again may be there.
+// Connections that end are closed a moment later; until then there may be twice as many.
 bool HttpConnections::Add(const Descriptor& socket) {
   const std::optional<PeerAddress> address = PeerAddressOf(socket.get());
   if (!address) return false;

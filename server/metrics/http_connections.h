@@ -13,9 +13,9 @@
 
 namespace sparsefw::server {
 
-// Whoever comes gets a place: where all are taken, the address that has most gives up its
-// oldest. A probe asks and is answered in a moment; a connection that is slow, or that only
-// waits, makes room. So does one that takes too long for a request and its answer.
+// Every new connection gets a place. Where all are taken, the address with the most connections
+// loses its oldest. So a slow or idle connection makes room for a probe, which needs its place for
+// a moment only. A connection that takes too long for a request and its answer is closed too.
 class HttpConnections final : public ConnectionGate {
  public:
   struct Options {

@@ -5,13 +5,13 @@
 namespace sparsefw::server {
 namespace {
 
-// What headers, frames and records of TLS take beside the message: as much as any client
-// needs, so that an honest connection never seems to hold what it does not. Who needs less
-// can hide bytes behind it: Peer::allowed().
+// Bytes of headers, frames and TLS records beside the message: as many as any client needs, so that
+// an honest connection never seems to hold what it does not. A client that needs fewer can hide
+// bytes behind them: Peer::allowed().
 constexpr int64_t kBytesOfCall = 128;
 constexpr int64_t kBytesOfMessage = 64;
 constexpr int64_t kFraming = 128;  // one byte of so many
-constexpr int64_t kWindows = 256;  // likewise of what is sent: its reader answers with windows
+constexpr int64_t kWindows = 256;  // one byte of so many sent: its reader answers with windows
 
 // False: `value` stays, and nobody sees it larger meanwhile.
 bool AddWithin(int64_t bytes, int64_t limit, std::atomic<int64_t>* value) {

@@ -20,7 +20,7 @@ struct PeerLimits {
   int64_t allowed_bytes = 0;  // beside messages, while one is read for long (CallShare::CheckRead)
 };
 
-// What all peers hold together, and the thread to wake. Thread-safe.
+// The bytes that all peers hold together, and the thread to wake. Thread-safe.
 struct Ledger {
   explicit Ledger(const PeerLimits& limits);
 
@@ -65,7 +65,7 @@ class Connection {
 
   Peer& peer() { return *peer_; }
   const PeerLimits& limits() const { return peer_->ledger().limits; }
-  // Begins and ends a call; false: the peer has too many. What such a call leaves unread stays
+  // Begins and ends a call; false: the peer has too many. Bytes that such a call leaves unread stay
   // until it ends, so it counts as well.
   bool Enter();
   void Leave();

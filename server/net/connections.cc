@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 // While there are calls. A connection brings at most some 20 MiB in this time.
 constexpr milliseconds kSweep(20);
-// For a peer, after a connection of it was closed.
+// The pause of a peer after one of its connections was closed.
 constexpr milliseconds kRest(1000);
 // Looking takes at most one part of so many of a processor.
 constexpr int kSweepShare = 20;
@@ -48,7 +48,7 @@ std::optional<ino_t> SocketInode(int descriptor) {
   return facts.st_ino;
 }
 
-// Since it was opened; 0 where the system does not tell.
+// Bytes since the socket was opened; 0 where the system does not tell.
 int64_t BytesReceived(int socket) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
@@ -79,7 +79,7 @@ struct Connections::Watched {
   PeerKey peer;
   std::shared_ptr<Connection> connection;
   int64_t received = 0;            // at the last look
-  int64_t explained = 0;           // likewise
+  int64_t explained = 0;           // at the last look
   double excess = -kControlBytes;  // received and not explained
   int64_t unfinished = 0;
   bool quiet = false;  // there was no call at the last look
@@ -175,7 +175,7 @@ void Connections::Measure(Watched& watched, double seconds) {
     watched.unfinished = 0;
     return;
   }
-  // What is explained first: later it may be more than what was received before.
+  // Reads `explained` before the received bytes: read later, it could be the larger one.
   const int64_t explained = watched.connection->explained();
   const int64_t received = BytesReceived(watched.socket);
   const auto step =
@@ -214,7 +214,7 @@ milliseconds Connections::Sweep() {
   unfinished_ = unfinished;
   CountClosed();
   Enforce();
-  // In this order: a call that begins now is seen here, or wakes.
+  // Order matters: a call that begins now is either seen here or wakes this thread.
   ledger_->asleep = true;
   if (ledger_->calls == 0) return kAsleep;
   ledger_->asleep = false;

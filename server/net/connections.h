@@ -1,4 +1,4 @@
-// What open connections and their peers take of the server's memory, and their limits.
+// The server's memory that open connections and their peers take, and its limits.
 #ifndef SPARSEFW_SERVER_NET_CONNECTIONS_H_
 #define SPARSEFW_SERVER_NET_CONNECTIONS_H_
 
@@ -67,7 +67,7 @@ class Connections final : public ConnectionGate {
  private:
   struct Watched;
 
-  // What was closed for its unfinished bytes, and not yet given back by gRPC.
+  // A connection closed for its unfinished bytes, which gRPC has not given back yet.
   struct Closed {
     std::shared_ptr<Connection> connection;
     int64_t bytes = 0;
@@ -76,7 +76,7 @@ class Connections final : public ConnectionGate {
     std::shared_ptr<Peer> peer;
     int64_t connections = 0;
     int64_t unfinished = 0;    // of open connections, in this sweep
-    int64_t closed_bytes = 0;  // of `closed`, likewise
+    int64_t closed_bytes = 0;  // of `closed`, in this sweep
     std::vector<Closed> closed = {};
     std::chrono::steady_clock::time_point closed_at = {};  // the last of them
   };

@@ -115,7 +115,7 @@ absl::StatusOr<ListenSockets> Listen(const HostPort& address, const std::string&
   return result;
 }
 
-// On a free port for a moment: which addresses a host has, the system decides.
+// Binds a free port for a moment: the system knows which addresses the host has.
 absl::StatusOr<bool> IsLoopback(const HostPort& address, const std::string& message) {
   absl::StatusOr<ListenSockets> sockets = Listen({address.host, 0}, message);
   if (!sockets.ok()) return std::move(sockets).status();

@@ -25,8 +25,8 @@ std::optional<PeerAddress> PeerAddressOf(int socket);
 // As gRPC writes them: "ipv4:127.0.0.1:4242", "ipv6:%5B::1%5D:4242". Nothing for others.
 std::optional<PeerAddress> ParsePeerAddress(std::string_view text);
 
-// What limits of one peer count together: an IPv4 address, or the 64 bits of an IPv6
-// network, since whoever has one address of it has them all.
+// The addresses that count as one peer: an IPv4 address, or the 64 bits of an IPv6 network, since
+// the owner of one address has them all.
 using PeerKey = std::array<uint8_t, 16>;
 PeerKey PeerKeyOf(const PeerAddress& address);
 

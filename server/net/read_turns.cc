@@ -36,7 +36,7 @@ void ReadTurns::Resume() {
     std::map<Ticket, std::function<void()>>::node_type next;
     {
       MutexLock lock(mutex_);
-      // Whoever resumes looks again under this lock before it stops.
+      // The thread that resumes looks again under this lock before it stops.
       if (std::exchange(first, false) && resuming_) return;
       resuming_ = !waiting_.empty() && free_ > 0 && has_room_();
       if (!resuming_) return;

@@ -29,8 +29,8 @@ class ReadTurns {
   // `begin` is not called any more; nothing where it has been.
   void Withdraw(Ticket ticket);
   void GiveBack();
-  // There may be room again. One thread begins turns at a time, so that a turn that is given
-  // back at once costs no stack.
+  // Called when there may be room again. One thread begins turns at a time, so that a turn that is
+  // given back at once costs no stack.
   void Resume();
 
  private:

@@ -37,8 +37,7 @@ class CheckpointFolder {
                                                                 absl::Duration period,
                                                                 OnError on_error);
 
-  // From now on every solve writes one at its next report point: a drain will
-  // stop it.
+  // Has every solve write a checkpoint at its next report point: a drain will stop it.
   void CheckpointSoon() { soon_ = true; }
 
   // Jobs are "jobs/<id>".
@@ -49,7 +48,7 @@ class CheckpointFolder {
   void Remove(std::string_view job);
   // It cannot be used: tells of it, and removes it.
   void Refused(const std::string& job, const absl::Status& why);
-  // Also what an interrupted write has left.
+  // Removes the remains of an interrupted write too.
   void RemoveAllBut(const std::set<std::string>& jobs);
 
  private:

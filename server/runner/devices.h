@@ -50,7 +50,7 @@ struct PoolOptions {
   double memory_share = 0.9;  // of what was free when the device was chosen
   int streams = 4;
 };
-// Those of `chosen.usable` with memory of their own.
+// The devices of `chosen.usable` that have memory of their own.
 std::vector<PoolDevice> PoolDevices(const DefaultDevice& chosen, const PoolOptions& options);
 
 std::vector<DeviceDescription> DescribeDevices(const std::vector<const Backend*>& usable);

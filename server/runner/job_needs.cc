@@ -20,7 +20,8 @@ bool OwnWeights(const SolveOptions& options) {
   return options.method == Method::kSparseGpt || options.method == Method::kAlps;
 }
 
-// What the device cannot run, as refusals call it, and why; both empty where there is nothing.
+// A part of the job that the device cannot run, as refusals name it, and the reason; both empty
+// where there is none.
 struct CpuWork {
   std::string_view name;
   std::string reason;

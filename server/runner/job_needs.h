@@ -14,9 +14,10 @@
 
 namespace sparsefw::server {
 
-// The backends of ResolveDevices that may run the job. What a CUDA device lacks (Backend::
-// CheckPrune, has_joint_search) is CPU code: it must not hold a stream and memory of the device,
-// nor its job say that it ran there. Errors: OPTION_INVALID, and those of ResolveDevices.
+// The backends of ResolveDevices that may run the job. Work that a CUDA device lacks
+// (Backend::CheckPrune, has_joint_search) would run on the CPU: it must not hold a stream and
+// memory of the device, and its job must not say that it ran there. Errors: OPTION_INVALID, and
+// those of ResolveDevices.
 absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
                                                      const std::vector<const Backend*>& otherwise);

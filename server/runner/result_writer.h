@@ -14,8 +14,8 @@
 
 namespace sparsefw::server {
 
-// What the results of a job will need of the store: the masks that a sweep keeps, at most,
-// and the pruned weight where it is asked for.
+// The room that the results of a job need at most: the masks that a sweep keeps, and the pruned
+// weight where it is asked for.
 RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight);
 
 // Used for one job. Its arguments must outlive it.

@@ -292,7 +292,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
   return result;
 }
 
-// From its checkpoint, where it has one that is good for this server.
+// Goes on from the job's checkpoint where there is one that this server can use.
 absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     const Job& job, absl::Time deadline, const Problem& problem, const Backend& backend,
     ResultWriter& writer, const StopSignal& stop,
@@ -330,7 +330,7 @@ RunMark SolverRunner::Saved(const std::string& job) const {
 }
 
 void SolverRunner::Discard(const Job& job) {
-  // Also those of a run that was killed before its end was stored.
+  // Covers results of a run that was killed before its end was stored.
   store_->DeleteResultsOf(job.name);
   if (!job.result.has_value()) return;
   std::set<std::string> names = {job.result->mask, job.result->pruned_weight};

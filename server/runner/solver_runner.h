@@ -31,8 +31,8 @@ struct SolverRunnerOptions {
 // Thread-safe. Store and transient outlive it. The values of a tensor are
 // checked by the first Prepare that names it and checks values, and never again.
 //
-// SparseGPT runs on the CPU: a job with that method and no device of its own is
-// placed there, wherever others go.
+// A job without a device of its own runs on the CPU where the default device cannot do a part of it
+// (job_needs.h).
 //
 // Errors of Prepare, each naming field and value; those about a tensor carry
 // the metadata "field", the field of the spec that names it:
@@ -40,8 +40,8 @@ struct SolverRunnerOptions {
 //                       tensor of another kind (WRONG_TENSOR_KIND) or shape
 //                       (SHAPE_MISMATCH), values (NON_FINITE, GRAM_ASYMMETRIC,
 //                       GRAM_NEGATIVE_DIAGONAL, GRAM_NOT_POSITIVE_DEFINITE,
-//                       WARM_MASK_COUNT); SparseGPT on a CUDA device
-//                       (OPTION_INVALID)
+//                       WARM_MASK_COUNT); a part that the named device
+//                       cannot do (OPTION_INVALID)
 //   FailedPrecondition  a tensor that is not there (TENSOR_NOT_FOUND), a device
 //                       that is not there (DEVICE_UNAVAILABLE)
 //   ResourceExhausted   the layer needs more host memory than the machine has or

@@ -16,8 +16,8 @@ struct ShownLabels {
 // Bytes of keys and values that are shown of one job; the longest label alone has 320.
 inline constexpr size_t kShownLabelBytes = 512;
 
-// In the order of their keys, without those of sparsefw-cli. A label that has no room left is only
-// counted.
+// The labels in the order of their keys, without those of sparsefw-cli. A label without room is
+// only counted.
 ShownLabels ShowLabels(const std::map<std::string, std::string>& labels);
 
 }  // namespace sparsefw::server

@@ -1,4 +1,4 @@
-// What the status page shows, as JSON.
+// The content of the status page, as JSON.
 #ifndef SPARSEFW_SERVER_STATUS_STATUS_DOCUMENT_H_
 #define SPARSEFW_SERVER_STATUS_STATUS_DOCUMENT_H_
 
@@ -18,7 +18,7 @@ struct StatusFacts {
   int workers = 1;
   absl::Time start_time = {};
   std::string not_ready = {};  // why; empty: it accepts work
-  // Whoever reaches the page may know names and labels of jobs: the server asks nobody who he is.
+  // True: anybody who reaches the page may see names and labels of jobs; there is no login.
   bool show_names = false;
 };
 

@@ -36,7 +36,7 @@ class Connection : public SQLite::Database {
   };
 
   // Compiles `sql` at its first use only: compiling takes several times as long as running it.
-  // For texts that the program writes, of which there are few.
+  // `sql` must be one of the program's few texts.
   Use Prepare(std::string sql);
 
  private:

@@ -14,7 +14,7 @@ constexpr int kEntriesOfPage = 2000;
 // Records have a few hundred bytes, or a hundred thousand.
 constexpr int64_t kBytesOfPage = int64_t{1} << 20;
 
-// What a page is read from: entries in order of their numbers.
+// The source of a page: entries in order of their numbers.
 struct Source {
   std::string from;                  // tables
   std::string number;                // the column

@@ -36,8 +36,8 @@ void ForEach(Code& code, std::string_view names, Members&... members) {
   (next(members), ...);
 }
 
-// All members of `value`, in order and by the names of the record's fields: a member that is added
-// does not compile until it is named. What the record has no field for is not kept under that name.
+// All members of `value`, in order and by the names of the record's fields. A new member does not
+// compile until it is named here. A name without a field in the record is not kept.
 #define SPARSEFW_RECORD(...)   \
   auto& [__VA_ARGS__] = value; \
   ForEach(code, #__VA_ARGS__, __VA_ARGS__)

@@ -5,8 +5,8 @@
 namespace sparsefw::server {
 namespace {
 
-// Bodies of jobs are sparsefw.storage.v1.JobRecord, so that most changes of a job
-// need no migration. What is searched for is a column.
+// Bodies of jobs are sparsefw.storage.v1.JobRecord, so that most changes of a job need no
+// migration. Values that are searched for are columns.
 constexpr const char* kVersion1 = R"sql(
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of acceptance, never reused

@@ -55,7 +55,7 @@ struct UploadInfo {
 enum class UploadLife {
   kResumable,  // the upload goes on after a restart, the tensor stays
   kStream,     // the upload belongs to one stream and ends with the process, the tensor stays
-  kJob,        // likewise, and the tensor belongs to one job: see TransientTensors
+  kJob,        // the same, and the tensor belongs to one job: see TransientTensors
 };
 
 // A tensor held open: its bytes stay mapped while this lives, whatever becomes of
@@ -106,8 +106,8 @@ struct TensorStoreOptions {
   int64_t max_tensors = 100'000;
   bool many_tenants = false;      // none may take up all of max_tensors: see TenantAccounts
   int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
-  // What others than this store take now of the disk budget; must not call the store, and is asked
-  // only where there is a budget. Empty: nothing.
+  // The disk budget that others than this store take now. Must not call the store; called only
+  // where there is a budget. Empty: nothing.
   std::function<int64_t()> disk_used_beside;
   // An upload is committed after so many bytes also without anybody being told, so that
   // little is lost with a process that is killed in the middle of a long stream. An
@@ -172,13 +172,12 @@ class TensorStore {
   static absl::StatusOr<std::unique_ptr<TensorStore>> Open(TensorStoreOptions options);
   virtual ~TensorStore() = default;
 
-  // Idempotent by request_id when it is not empty: the same id, spec, owner and
-  // `fingerprint` give the same upload, or the tensor that it became; forgotten with
-  // either. The fingerprint stands for the rest of the client's request. What was made
-  // without one is compared without it, but for an upload of a client that is open: it is
-  // never that of another stream. An accumulation reserves 8 * d_in^2 bytes for its sums besides
-  // the result. request_id and owner are kept as long as the tensor: the caller bounds them. A
-  // request_id is one of its tenant's.
+  // Idempotent by request_id when it is not empty: the same id, spec, owner and `fingerprint` give
+  // the same upload, or the tensor that it became; forgotten with either. The fingerprint stands
+  // for the rest of the client's request. An upload made without a fingerprint is compared without
+  // it, except an open upload of a client: it is never that of another stream. An accumulation
+  // reserves 8 * d_in^2 bytes for its sums besides the result. request_id and owner are kept as
+  // long as the tensor: the caller bounds them. A request_id is one of its tenant's.
   // Errors: InvalidArgument     SPEC_INVALID, REQUEST_ID_REUSED (also for
   //                             another owner name or fingerprint)
   //         ResourceExhausted   TENSOR_TOO_LARGE (never fits; metadata max_bytes),
@@ -246,12 +245,12 @@ class TensorStore {
   virtual absl::Status CheckRoom(const RoomNeed& need) const = 0;
   // Room for what Put will store later. Errors: ResourceExhausted as CreateUpload
   virtual absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner) = 0;
-  // Likewise, of what was accepted before: counted, whatever limits it exceeds.
+  // The same for what was accepted before: it counts, whatever limits it exceeds.
   virtual TensorRoom KeepRoom(const RoomNeed& need, const Owner& owner) = 0;
-  // What the server makes itself: masks, pruned weights. Takes its room out of `room`,
-  // and is refused for want of it in no budget; null: of ReserveRoom. `job` is the name of
-  // the job whose result it is. Errors: as Write; where `room` is null as CreateUpload;
-  // SPEC_INVALID when the size is not that of the spec.
+  // Stores what the server makes itself: masks, pruned weights. Takes the room out of `room`, so
+  // that no budget refuses it; null: reserves it now. `job` is the name of the job whose result it
+  // is. Errors: as Write; as CreateUpload where `room` is null; SPEC_INVALID when the size is not
+  // that of the spec.
   virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
                                          const Owner& owner, absl::Time expire_time,
                                          TensorRoom* room = nullptr, std::string_view job = {}) = 0;
@@ -264,11 +263,11 @@ class TensorStore {
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
   virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;
-  // For a job: the tensor cannot be deleted while the handle lives. The bytes of a
-  // tensor of an earlier run are checked before its first use.
+  // A handle for a job: the tensor cannot be deleted while the handle lives. The bytes of a tensor
+  // of an earlier run are checked before its first use.
   // Errors: NotFound; DataLoss (TENSOR_CORRUPT); as Write
   virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) = 0;
-  // For a reader, which may be slow: does not keep the tensor from being deleted.
+  // A handle for a reader, which may be slow: the tensor can still be deleted.
   // Errors: as Acquire
   virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
       std::string_view name) = 0;

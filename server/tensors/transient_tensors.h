@@ -11,8 +11,8 @@
 
 namespace sparsefw::server {
 
-// Deletes the inputs of a Prune call with its job, so that only the result
-// stays. Those that an earlier run has left are marked from the beginning. Thread-safe.
+// Deletes the inputs of a Prune call with its job, so that only the result stays. Inputs that an
+// earlier run has left are marked from the beginning. Thread-safe.
 class TransientTensors {
  public:
   explicit TransientTensors(TensorStore* store);
@@ -21,8 +21,8 @@ class TransientTensors {
   // A job has released its input: deletes the tensor if it is marked. While another
   // job holds it, that one's release does.
   void Release(const std::string& name);
-  // To be called once the jobs of the earlier run hold their inputs again: deletes
-  // what that run has left and no job holds.
+  // Called once the jobs of the earlier run hold their inputs again. Deletes what that run has left
+  // and no job holds.
   void ReleaseLeft();
 
  private:

@@ -27,7 +27,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return token;
 }
 
-// What to do about a connection that could not be made, where gRPC's words say why.
+// A hint for a connection that could not be made, where gRPC's message says why.
 std::string_view ConnectHint(std::string_view message) {
   const auto has = [message](std::string_view part) {
     return message.find(part) != std::string_view::npos;

@@ -36,8 +36,7 @@ std::string Shape(const std::vector<int64_t>& shape) {
   return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
 }
 
-// What the server does not take of itself: it computes with float32, so nothing that it uses is
-// lost.
+// The server takes no float64. It computes with float32, so this loses nothing that it would use.
 void NarrowToFloat(Input& input) {
   const auto count = static_cast<size_t>(input.rows * input.cols);
   const auto values = std::make_shared<std::vector<float>>(count);

@@ -46,7 +46,7 @@ void KeepStandardDescriptors() {
   }
 }
 
-// What was printed is where it was to go. A script would take less for all there is.
+// OK where all that was printed has arrived: a script would take a part of it for the whole.
 absl::Status FinishOutput() {
   errno = 0;
   std::cout << std::flush;

@@ -26,7 +26,7 @@ absl::Status About(std::string_view what, const absl::Status& status);
 // Names of tensors that a job made from files, kept as labels of the job.
 inline constexpr char kWeightNameLabel[] = "sparsefw-cli.weight";  // in its file
 inline constexpr char kInputsLabel[] = "sparsefw-cli.inputs";      // "delete": with the job
-// Instead of it where some inputs were on the server before: the others' names.
+// The names of the uploaded inputs, in its place, where the others were on the server before.
 inline constexpr char kUploadedLabel[] = "sparsefw-cli.uploaded";
 
 // Removes the job's input tensors if this program uploaded them for it alone.
@@ -38,8 +38,8 @@ void DeleteTensors(client::Client& client, const std::vector<std::string>& names
 // The job is about the layer [rows, cols] that was sent. Errors: Internal (PROTOCOL).
 absl::Status CheckJobShape(const v1::Job& job, int64_t rows, int64_t cols);
 
-// Downloads the mask, and the pruned weight where output.out_weights asks for
-// it, and writes the files. What is not of the job's shape is refused (PROTOCOL).
+// Downloads the mask, and the pruned weight where output.out_weights asks for it, and writes the
+// files. Refuses tensors of another shape than the job's (PROTOCOL).
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
                           ProgressDisplay& display, const client::CallOptions& call = {});
 

@@ -173,8 +173,8 @@ class Submission {
     return absl::OkStatus();
   }
 
-  // Before hours of upload. A server without this call answers UNIMPLEMENTED
-  // with no reason and refuses the job after them.
+  // Checked before hours of upload. A server without this call answers UNIMPLEMENTED without a
+  // reason; it refuses the job after the upload.
   absl::Status CheckOptions() {
     v1::CheckJobOptionsRequest request;
     v1::JobSpec& spec = *request.mutable_spec() = options_.spec;

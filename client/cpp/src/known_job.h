@@ -1,4 +1,4 @@
-// What does not change of a job that is watched.
+// The parts of a watched job that do not change.
 #ifndef SPARSEFW_CLIENT_SRC_KNOWN_JOB_H_
 #define SPARSEFW_CLIENT_SRC_KNOWN_JOB_H_
 

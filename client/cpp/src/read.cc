@@ -38,7 +38,7 @@ bool IsAsExpected(const v1::TensorSpec& spec, const v1::TensorSpec& expected) {
          (expected.dims().empty() || std::ranges::equal(spec.dims(), expected.dims()));
 }
 
-// What the server says about a tensor, before anything is allocated for it.
+// Checks what the server says about a tensor before anything is allocated for it.
 absl::Status CheckDescription(const v1::Tensor& tensor, const std::string& name,
                               const v1::TensorSpec& expected) {
   const absl::StatusOr<int64_t> bytes = ByteSize(tensor.spec());

@@ -145,7 +145,7 @@ class Run {
     return StatusFromGrpc(attempt(&context));
   }
 
-  // What the request has made; if nothing, it makes an upload.
+  // The upload or tensor that the request has made; makes an upload where there is none.
   absl::StatusOr<v1::CreateUploadResponse> Find() const {
     const v1::CreateUploadRequest request = RequestOf(rpc_, content_, request_id_);
     v1::CreateUploadResponse response;
@@ -187,7 +187,7 @@ absl::StatusOr<v1::Tensor> RunUpload(const Rpc& rpc, UploadContent& content,
                                      const CallOptions& call, const std::string& request_id) {
   Run run(rpc, content, call, request_id);
   auto tensor = run.ToTheEnd();
-  // Whoever named the request may come back to it.
+  // A caller that named the request may come back to it.
   if (!tensor.ok() && request_id.empty()) run.Abandon(tensor.status());
   return tensor;
 }

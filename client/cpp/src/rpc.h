@@ -30,7 +30,7 @@ class CancelOnStop {
 // Cancelled (STOPPED).
 absl::Status Stopped();
 
-// What a stop that is requested does to a call under way.
+// What a requested stop does to a call under way.
 enum class OnStop {
   kCancel,       // ends it at once
   kAwaitAnswer,  // gives it a second: its answer names what it has made on the server

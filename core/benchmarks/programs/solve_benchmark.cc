@@ -112,7 +112,7 @@ Json ResultJson(const SolveResult& result) {
           {"mask_crc32c", Crc32c(result.mask.bytes())}};
 }
 
-// What a job gets that asks for the same.
+// The options that a job with the same request gets.
 SolveOptions OptionsFrom(Flags& flags, const Pattern& pattern) {
   OptionRequest request;
   const auto given = [&](std::string_view option, const std::string& flag) {

@@ -61,9 +61,9 @@ struct StepStats {
   double step_size = 0;     // eta of the last step; 0 before the first
   // max over the iterates seen, the current included, of L(M_s) - g_s
   double lower_bound = 0;
-  // Coordinates that entered or left the vertex, summed over the steps since
-  // Load: |V_s xor V_{s-1}|, with V_{-1} = M_0. What incremental updates cost;
-  // an engine may leave out weights that are 0.
+  // Coordinates that entered or left the vertex, summed over the steps since Load: |V_s xor
+  // V_{s-1}|, with V_{-1} = M_0. This is what incremental updates cost. An engine may leave out
+  // weights that are 0.
   int64_t toggled = 0;
   bool reached_gap = false;  // stopped because gap <= rel_gap * relaxed_loss
   // The error of the recurrences, the largest seen where E = D(M_t) G was
@@ -128,10 +128,9 @@ struct PrunedWeights {
   double damping = 0;     // that was enough
 };
 
-// One problem on one device. Not thread-safe; used by one thread at a time.
-// Whoever implements it may assume validated input. Every method that can
-// take longer than 50 ms looks at the stop signal given to CreateEngine and
-// returns Cancelled when it is set.
+// One problem on one device. Not thread-safe; used by one thread at a time. An implementation may
+// assume validated input. Every method that can take longer than 50 ms looks at the stop signal
+// given to CreateEngine and returns Cancelled when it is set.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -154,9 +153,9 @@ class Engine {
   // An all-zero mask gives ||WX||^2.
   virtual absl::StatusOr<double> Loss(const Mask& mask) = 0;
 
-  // The same, where the loss of another mask is known: an engine may add to it, in float64,
-  // what the weights change that only one of the masks keeps. From scratch where
-  // that would not be less work.
+  // The same, where the loss of another mask is known. An engine may add to that loss, in float64,
+  // the change by the weights that only one of the masks keeps. It computes the loss from scratch
+  // where that is no more work.
   virtual absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& /*known*/) {
     return Loss(mask);
   }

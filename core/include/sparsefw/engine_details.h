@@ -1,4 +1,4 @@
-// What belongs to single engines: precisions, how they are tuned and what they count.
+// Precisions, tuning and counters of single engines.
 #ifndef SPARSEFW_ENGINE_DETAILS_H_
 #define SPARSEFW_ENGINE_DETAILS_H_
 
@@ -46,8 +46,8 @@ struct ScreeningCounts {
 
 struct EngineStats {
   ScreeningCounts screening = {};
-  // CUDA engine: captures of a step as a graph that failed since Load. Such steps
-  // give the same result, but are enqueued call by call, which takes longer.
+  // CUDA engine: captures of a step as a graph that failed since Load. Such steps give the same
+  // result but take longer: they are enqueued call by call.
   int64_t capture_failures = 0;
 };
 

@@ -50,7 +50,7 @@ struct JointOptions {
   double excluded = kWideJointExcluded;
 };
 
-// What Engine::SearchJointly is asked for.
+// The request of Engine::SearchJointly.
 struct JointRequest {
   JointOptions options = {};
   // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.

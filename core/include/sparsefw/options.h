@@ -35,7 +35,7 @@ struct OptionInfo {
   std::string_view path;
   OptionRange range = OptionRange::kAny;
 
-  // As messages name it: the last part of the path.
+  // The name in messages: the last part of the path.
   constexpr std::string_view shown() const {
     return path.empty() ? name : path.substr(path.rfind('.') + 1);
   }
@@ -138,8 +138,8 @@ struct OptionRequest {
 Preset PresetOf(const OptionRequest& request);
 
 // The options of a solve with this pattern: what is given, and the preset's values for the rest.
-// Jobs and callers of core get the same numbers for the same request.
-// What a preset has gives way to what is given and does not go with it:
+// Jobs and callers of core get the same numbers for the same request. An option of the preset gives
+// way to a given one that excludes it:
 //   swaps  off with a method that has weights of its own
 //   joint  off with reconstruct
 // With the joint search the defaults depend on the pattern:

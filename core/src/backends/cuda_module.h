@@ -21,11 +21,10 @@ struct CudaDevices {
   std::string reason;
 };
 
-// `variable`: the value of SPARSEFW_CUDA_MODULE, null where it is not set. A path
-// is the only place looked at; "none" and "" mean that no place is. Otherwise the
-// first of <folder>, <folder>/../lib, .../lib/sparsefw and <folder>/../bin that has the module
-// counts, `folder` being that of the running program. What was loaded stays
-// loaded. Thread-safe. No exception leaves it.
+// `variable`: the value of SPARSEFW_CUDA_MODULE, null where it is not set. A path is the only place
+// looked at; with "none" and "" no place is. Otherwise the first of <folder>, <folder>/../lib,
+// .../lib/sparsefw and <folder>/../bin that has the module counts, `folder` being that of the
+// running program. A loaded module stays loaded. Thread-safe. No exception leaves it.
 CudaDevices FindCudaDevices(const char* variable, const std::string& folder);
 
 // With the environment and the folder of this process. Looks anew at every call:

@@ -11,7 +11,7 @@
 #else
 #define SPARSEFW_HOST_DEVICE
 #endif
-// In front of a loop whose indices must be constants in a kernel.
+// Stands before a loop whose indices must be constants in a kernel.
 #if defined(__CUDA_ARCH__)
 #define SPARSEFW_UNROLL _Pragma("unroll")
 #else

@@ -10,7 +10,7 @@
 
 namespace sparsefw {
 
-// Whatever it is computed in. Losses are those of the scaled layer (scale.h).
+// Losses are those of the scaled layer (scale.h), in any precision.
 class IncrementalFrankWolfe {
  public:
   virtual ~IncrementalFrankWolfe() = default;

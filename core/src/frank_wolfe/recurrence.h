@@ -60,7 +60,7 @@ SPARSEFW_HOST_DEVICE double ChooseStep(const Recurrence& at, bool line_search) {
   if (!line_search) return OpenLoopStep<Real>(at.iteration);
   if (at.gap == 0) return 0;
   const double curvature = at.vertex_loss - 2 * at.vertex_inner + at.relaxed_loss;
-  // Not positive by rounding only, or where G is not PSD: downhill all the way.
+  // Rounding, or a G that is not PSD, made it 0 or less: the loss falls all the way.
   if (curvature <= 0) return 1;
   const double eta = at.gap / (2 * curvature);
   return static_cast<double>(static_cast<Real>(eta < 1 ? eta : 1.0));

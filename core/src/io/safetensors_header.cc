@@ -283,7 +283,7 @@ absl::StatusOr<Header> ParseHeader(std::string_view path, std::string_view json)
                                              "got %s",
                                              Quoted(json.substr(0, 16))));
   }
-  // To the parser a NUL is the end of its input; what follows would go unseen.
+  // The parser takes a NUL as the end of its input and would not see what follows.
   if (const size_t nul = json.find('\0'); nul != std::string_view::npos) {
     return InvalidFile(
         path, absl::StrFormat("the header must be JSON in UTF-8; byte %d of it is 0", nul + 1));

@@ -198,7 +198,7 @@ std::string LengthBytes(size_t length) {
   return bytes;
 }
 
-// As many links as the kernel follows.
+// The kernel follows as many links.
 constexpr int kMostLinks = 40;
 
 // A rename would replace a device such as /dev/null for the whole machine.

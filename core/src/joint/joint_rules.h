@@ -20,7 +20,7 @@ inline constexpr int kMostAdmissions = 4;
 template <typename Real>
 inline constexpr Real kPivotFloor = sizeof(Real) == sizeof(float) ? Real(1e-5) : Real(1e-11);
 
-// In float32 the gains themselves are good to a few parts in 10^5.
+// Gains in float32 are good to a few parts in 10^5.
 template <typename Real>
 inline constexpr double kTableauTolerance = sizeof(Real) == sizeof(float) ? 10 * kJointTolerance
                                                                           : kJointTolerance;

@@ -8,7 +8,7 @@
 
 namespace sparsefw {
 
-// As ConvertToFloat of dtype.h for finite values, exactly. No alignment is needed.
+// ConvertToFloat of dtype.h for finite values, exactly. No alignment is needed.
 void Widen(const Half* from, size_t count, float* out);
 void Widen(const BFloat16* from, size_t count, float* out);
 

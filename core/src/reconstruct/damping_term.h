@@ -1,4 +1,4 @@
-// What damping adds to the diagonal of a Gram matrix, the same in every engine.
+// The damping of a Gram matrix's diagonal, the same in every engine.
 #ifndef SPARSEFW_CORE_SRC_RECONSTRUCT_DAMPING_TERM_H_
 #define SPARSEFW_CORE_SRC_RECONSTRUCT_DAMPING_TERM_H_
 

@@ -132,7 +132,7 @@ class Search {
     return kJointTolerance * std::max(0.0, loss) + kSwapNoise * squares;
   }
 
-  // Until no exchange within the row pays; false where `stop` ended it.
+  // Exchanges until none within the row pays; false where `stop` ended it.
   bool SearchRow(int64_t row) {
     if (Ended()) return false;
     RowTableau tableau(damped_, weights_.row(row), KeptOf(row).data());

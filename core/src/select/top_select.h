@@ -136,8 +136,8 @@ class TopSelection {
 
   static uint64_t Higher(uint64_t digits) { return digits >> kDigitBits; }
 
-  // How many of its own ties each block takes: the last blocks first. What is
-  // left in `ties_` could not be had.
+  // How many of its own ties each block takes: the last blocks first. `ties_` keeps the number that
+  // was not found.
   void ShareTies() {
     for (auto ties = ties_of_block_.rbegin(); ties != ties_of_block_.rend(); ++ties) {
       *ties = std::min(*ties, ties_);

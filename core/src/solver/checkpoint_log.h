@@ -15,7 +15,7 @@
 
 namespace sparsefw {
 
-// What a solve does next; the values stand in checkpoints.
+// The next step of a solve; checkpoints hold the values.
 enum class Stage : int64_t { kIterate = 0, kRefine = 1, kReconstruct = 2 };
 
 // Writes the state to the caller's sink, and restores it from the caller's checkpoint. Without

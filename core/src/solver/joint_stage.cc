@@ -11,9 +11,9 @@
 namespace sparsefw {
 namespace {
 
-// In evaluations of the loss, as in swaps.cc: two products and the first rows;
-// afterwards solving the weights, the product that decides about rows, and the
-// losses of weights and mask.
+// Times in evaluations of the loss (swaps.cc). The search needs two products and the first rows.
+// Solving the weights comes after it, then the product that decides about rows, then the losses of
+// weights and mask.
 constexpr int kLossesToSearch = 12;
 constexpr int kLossesAfterSearch = 9;
 constexpr int kLossesAfterSolving = 5;
@@ -21,7 +21,7 @@ constexpr int kLossesAfterSolving = 5;
 // Enough for a start: what is left to find, the search finds sooner.
 constexpr alps::Effort kShortAlps = {.settled = 0.1, .single = true, .steps = 2};
 
-// By the scores of the start's weights, which are gone before the search takes memory.
+// The scores come from the start's weights. Those are gone before the search takes memory.
 absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
                                    const Matrix<float>& weights) {
   SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
@@ -31,8 +31,8 @@ absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
                   state.options.keep_fixed ? state.options.alpha : 0);
 }
 
-// The result of a few iterations of ALPS where it loses less than the start. What stops it, or
-// speaks against it, leaves the search where it is.
+// The result of a few iterations of ALPS where it loses less than the start. The start stays where
+// ALPS is stopped or loses more.
 std::optional<alps::PrunedLayer> OtherStart(const SolveState& state) {
   if (state.options.method == Method::kAlps) return std::nullopt;
   const ParallelContext limited(state.options.threads, state.given.stop,
@@ -58,8 +58,8 @@ absl::Status TakeJoint(SolveState& state, JointResult found) {
       SPARSEFW_RETURN_IF_ERROR(status);
     }
   }
-  // After a cancel what the search knows has to do; of the mask alone it knows nothing,
-  // and that of the start's is said.
+  // After a cancel the loss that the search knows is used. It knows no loss of the mask alone, so
+  // that of the start's mask stays.
   const double known = loss.ok() ? *loss : found.loss;
   if (!(known < result.reconstructed_loss)) return absl::OkStatus();
   result.reconstructed_loss = known;

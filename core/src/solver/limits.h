@@ -42,7 +42,7 @@ class Limits {
   // half of the time that is left, since steps do not all take the same.
   int64_t StepsOfBatch(int64_t wanted) const;
 
-  // What began at `begin` and has just ended; of losses and roundings the slowest counts.
+  // Records a step that began at `begin` and has just ended; the slowest loss or rounding counts.
   void StepsEnded(absl::Time begin, int64_t count) { step_time_ = (now() - begin) / count; }
   void RoundingEnded(absl::Time begin) { round_time_ = std::max(round_time_, now() - begin); }
   void LossEnded(absl::Time begin) { loss_time_ = std::max(loss_time_, now() - begin); }

@@ -8,8 +8,8 @@
 namespace sparsefw {
 namespace {
 
-// In evaluations of the loss, as in swaps.cc: it begins and ends with one product, and the loss
-// of the weights follows, which takes no longer than that of a mask.
+// Times in evaluations of the loss (swaps.cc). A reconstruction begins and ends with one product.
+// The loss of the weights follows and takes no longer than that of a mask.
 constexpr int kLossesToReconstruct = 5;
 constexpr int kLossesAfterIteration = 3;
 

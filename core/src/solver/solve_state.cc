@@ -26,8 +26,8 @@ double UncorrelatedLoss(const Problem& problem) {
   return sum;
 }
 
-// A true loss is at least 0. What rounding of G leaves below it is small beside
-// the uncorrelated loss: 2^-8 of it is the error of a G made in bfloat16.
+// A true loss is at least 0. Rounding of G can take it below 0, by little beside the uncorrelated
+// loss: a G made in bfloat16 is off by 2^-8 of that.
 absl::Status CheckNotNegative(double loss, const Problem& problem) {
   if (!(loss < 0)) return absl::OkStatus();
   const double rounding = UncorrelatedLoss(problem) / 256;
@@ -85,12 +85,11 @@ bool KeepsFixed(const SolveState& state) {
                     [](std::byte k, std::byte f) { return (f & ~k) == std::byte{0}; });
 }
 
-// In exact arithmetic L(M_t) - g_t never exceeds the loss of a mask that keeps
-// the fixed set. In floating point it may, by what the
-// iterates are off: then the mask is optimal to that accuracy and its loss is
-// the bound. By more than that it can only where G is not positive
-// semi-definite; L is not convex then and nothing is known.
-// A mask that gave up fixed weights is not what the bound is about.
+// In exact arithmetic L(M_t) - g_t never exceeds the loss of a mask that keeps the fixed set. In
+// floating point it may, by the error of the iterates: then the mask is optimal to that accuracy
+// and its loss is the bound. It exceeds the loss by more only where G is not positive
+// semi-definite: L is not convex then and nothing is known. A mask that gave up fixed weights is
+// not what the bound is about.
 double Certificate(const SolveState& state) {
   if (!state.fixed_kept) return 0;
   const double loss = state.result.final_loss;

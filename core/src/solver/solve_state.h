@@ -1,4 +1,4 @@
-// What the stages of one solve (stages.h) work on.
+// The state that the stages of one solve (stages.h) share.
 #ifndef SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
 #define SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
 
@@ -52,7 +52,7 @@ bool KeepsFixed(const SolveState& state);
 // A lower bound of the loss of every mask that keeps the fixed set, of which final_loss is one.
 double Certificate(const SolveState& state);
 
-// As a loss is reported: what rounding leaves below 0 is 0.
+// A loss as it is reported: 0 where rounding left it below 0.
 double NotNegative(double loss);
 
 // Reports the state to the observer, if there is one.

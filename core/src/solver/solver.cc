@@ -39,7 +39,7 @@ absl::StatusOr<SolveResult> RunStages(const SolveContext& context) {
   SolveState state(context);
   CheckpointLog log(state);
   const absl::Status found = FindFirstMask(state, log);
-  // Without a mask a stop is an error, whoever saw it.
+  // A stop without a mask is an error, whichever stage saw it.
   if (absl::IsCancelled(found)) return CancelledBeforeMask();
   SPARSEFW_RETURN_IF_ERROR(found);
   SPARSEFW_RETURN_IF_ERROR(log.RestoreState());

@@ -17,8 +17,8 @@ namespace sparsefw {
 // the warm start, which is the first best mask.
 absl::Status FindWarmStart(SolveState& state);
 
-// SparseGPT and ALPS: mask and weights, in place of the warm start, which they are compared with.
-// By the engine where it prunes (Backend::CheckPrune), else on the CPU.
+// SparseGPT and ALPS: finds mask and weights, and compares them with the warm start. The engine
+// does it where it can (Backend::CheckPrune), else the CPU.
 absl::Status FindOwnWeights(SolveState& state);
 
 // Steps between report points, each with a rounding; the best mask of all stays. Goes on from

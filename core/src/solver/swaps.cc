@@ -8,8 +8,8 @@
 namespace sparsefw {
 namespace {
 
-// In evaluations of the loss, which is half a dense product in float64: it begins with one
-// product, and a loss follows.
+// Times in evaluations of the loss, each half a dense product in float64. Swaps begin with one
+// product, and a loss follows them.
 constexpr int kLossesToRefine = 3;
 constexpr int kLossesAfterSwaps = 1;
 

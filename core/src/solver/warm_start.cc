@@ -1,4 +1,4 @@
-// From the inputs to a loaded engine and the first mask with its loss.
+// Turns the inputs into a loaded engine and the first mask with its loss.
 #include <cmath>
 
 #include "core/src/parallel/parallel_context.h"
@@ -57,7 +57,7 @@ absl::Status ChooseMasks(SolveState& state, SaliencySource& saliency) {
   } else {
     SPARSEFW_ASSIGN_OR_RETURN(state.warm, TopScores(scores, pattern));
   }
-  // Without iteration and swaps nothing is free to move.
+  // No entry is free to move without iteration and swaps.
   if (one_shot && !options.swaps) {
     state.fixed = state.warm;
     return absl::OkStatus();

@@ -14,7 +14,7 @@
 
 namespace sparsefw::sparsegpt {
 
-// What a diagonal of G becomes before it is factorised, and what was found in it.
+// The damped diagonal of G, as it is factorised, and what was found in it.
 struct LiveDiagonal {
   std::vector<int64_t> dead_columns;  // those whose diagonal is 0, ascending
   double mean = 1;                    // of the others

@@ -1,5 +1,4 @@
-// What the server finds out about itself and its machine, and says to clients (GetServerInfo), in
-// its metrics and in its log.
+// Facts about the server and its machine, for clients (GetServerInfo), metrics and the log.
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 

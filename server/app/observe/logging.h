@@ -16,7 +16,7 @@ class logger;
 
 namespace sparsefw::server {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kDebug, kInfo, kWarning, kError };  // logging.cc has their names
 
 // Thread-safe.
 class Logger {

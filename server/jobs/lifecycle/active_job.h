@@ -45,12 +45,12 @@ class ActiveJob {
         stored_revision(job->revision),
         inputs(std::move(its_inputs)) {}
 
-  // Without the progress of its run.
+  // The job without the progress of its run.
   std::shared_ptr<const Job> Current() ABSL_LOCKS_EXCLUDED(mutex) {
     MutexLock lock(mutex);
     return job;
   }
-  // With it: a copy.
+  // A copy with the progress.
   Job Read() ABSL_LOCKS_EXCLUDED(mutex) {
     MutexLock lock(mutex);
     return Now();
@@ -98,8 +98,8 @@ class ActiveJob {
   // An end that a durable store has not taken yet. Nobody is told of it before: the
   // job would end a second time if the process ended first.
   std::shared_ptr<const Job> unstored_end ABSL_GUARDED_BY(mutex);
-  // The listener has been told of the acceptance. Until then the submission
-  // tells it of an end, too.
+  // The listener has been told of the acceptance. Before that the submission tells it of an end as
+  // well.
   bool announced ABSL_GUARDED_BY(mutex) = false;
   StopReason stop_reason ABSL_GUARDED_BY(mutex) = StopReason::kNone;
   // Stays in the store for a later process and does not start in this one.

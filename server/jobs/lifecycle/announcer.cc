@@ -90,7 +90,7 @@ void Announcer::Run() {
   }
 }
 
-// What has happened first, and progress when its time has come.
+// Takes the notices first, and reports when their time has come.
 bool Announcer::Await(Work* work) {
   MutexLock lock(mutex_);
   while (true) {

@@ -78,7 +78,7 @@ class Announcer {
   int64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;            // notices
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;              // of these
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::chrono::steady_clock::time_point next_round_;  // of reports; of the thread alone
+  std::chrono::steady_clock::time_point next_round_;  // of reports; only the thread uses it
   std::thread thread_;                                // last: it uses the others
 };
 

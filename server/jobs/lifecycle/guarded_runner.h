@@ -15,7 +15,7 @@
 
 namespace sparsefw::server {
 
-// What `work` returns, an absl::Status or a StatusOr; Internal where it throws.
+// Returns what `work` returns, a Status or a StatusOr; Internal where it throws.
 template <typename Work>
 auto Guarded(std::string_view what, Work work) -> decltype(work()) {
   try {

@@ -11,9 +11,9 @@
 
 namespace sparsefw::server {
 
-// Watchers see progress before it is stored, and a power failure may take back what was. After
-// the end of a process the next change of a job that ran is so much newer than what the store
-// has; watchers never see revisions further ahead of it.
+// Watchers see progress before it is stored, and a power failure may take back what was. The first
+// change of a running job after a restart is newer than the stored revision by this number.
+// Watchers never see revisions that are further ahead.
 inline constexpr int64_t kMostRevisionsLost = int64_t{1} << 20;
 
 // Gives the job the state and the revision, and appends both to its history.

@@ -69,9 +69,9 @@ class StateMachine {
   // process ends first.
   absl::Status Cancel(const JobPtr& job);
 
-  // For a later process, which finds the job in a durable store. A queued job does
-  // not start any more; nothing happens to others. One that ends with its stream goes
-  // on without: its client is told to come back.
+  // Leaves the job to a later process, which finds it in a durable store. A queued job does not
+  // start any more; jobs of other states stay as they are. A job that would end with its stream
+  // goes on without it: its client is told to come back.
   void Suspend(const JobPtr& job);
   // kRunning -> kQueued of a job that has stopped as kInterrupted: suspends it, and its run does
   // not count as an attempt. False, and nothing has happened, of any other.

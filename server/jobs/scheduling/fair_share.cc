@@ -32,7 +32,7 @@ void FairShare::Started(const ActiveJob& job, bool on_device, absl::Time now) {
   Charge& charge = charges_[&job];
   charge = {job.tenant, LimitsFor(limits_of_, job.tenant).weight, 0, now, on_device};
   AddSeconds(charge, run_times_.Estimate(job.cost, on_device));
-  // Those behind it stand where they would begin anew.
+  // Idle accounts behind it would begin anew where they stand: they need not be kept.
   while (!idle_.empty() && idle_.begin()->first <= last_served_) {
     accounts_.erase(accounts_.find(idle_.begin()->second));
     idle_.erase(idle_.begin());
@@ -94,7 +94,7 @@ void FairShare::SetServed(Accounts::iterator account, double served) {
   if (one.queued > 0) waiting_.emplace(one.served, tenant);
 }
 
-// To be called when a job has left the queue or has ended.
+// Called when a job has left the queue or has ended.
 void FairShare::Settle(Accounts::iterator account) {
   auto& [tenant, one] = *account;
   if (one.queued > 0 || one.running > 0) return;

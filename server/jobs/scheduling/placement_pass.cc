@@ -10,7 +10,7 @@ void PlacementPass::Claim(const DeviceNeed& need) {
   }
 }
 
-// Whatever is claimed.
+// Chooses without regard to claims.
 std::optional<std::string> PlacementPass::Choose(const JobNeed& need) const {
   if (!need.device.devices.empty()) return pool_.Choose(need.device);
   return host_.free_worker ? std::optional<std::string>("") : std::nullopt;

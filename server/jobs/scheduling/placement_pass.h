@@ -16,7 +16,7 @@
 
 namespace sparsefw::server {
 
-// What jobs that wait may claim: a device by its name, or the memory of the host.
+// The things that waiting jobs may claim: a device by its name, or the memory of the host.
 inline constexpr std::string_view kHostMemory = "host";
 
 // Prevents starvation: a job that has to wait claims what it waits for, so that
@@ -31,8 +31,8 @@ class PlacementPass {
     bool free_worker = true;
     bool nothing_runs = true;
   };
-  // `pool` must outlive the pass and not change during it. What is `lapsed` cannot be
-  // claimed: see ClaimTimes.
+  // `pool` must outlive the pass and not change during it. Things in `lapsed` cannot be claimed:
+  // see ClaimTimes.
   PlacementPass(const DevicePool& pool, const Host& host,
                 std::set<std::string, std::less<>> lapsed = {})
       : pool_(pool), host_(host), lapsed_(std::move(lapsed)) {}
@@ -61,16 +61,16 @@ class PlacementPass {
   bool memory_claimed_ = false;
 };
 
-// Since when claims hold jobs back that could run. A claim that has done so for
-// `limit` lapses: for as long again it is not honoured, then anew. So a job that fits
-// waits no longer than `limit` for one that does not, and one that does not fit gets
-// its turn as long as jobs are shorter than `limit`. Not thread-safe.
+// Times since which claims hold back jobs that could run. A claim that has done so for `limit`
+// lapses: it is ignored for as long again, then honoured anew. So a job that fits waits no longer
+// than `limit` for one that does not, and one that does not fit gets its turn as long as jobs are
+// shorter than `limit`. Not thread-safe.
 class ClaimTimes {
  public:
   explicit ClaimTimes(absl::Duration limit) : limit_(limit) {}
   std::set<std::string, std::less<>> Lapsed(absl::Time now) const;
-  // After a pass. `complete`: it has started no job, so that what it has not found to
-  // be held back is not.
+  // Called after a pass. `complete`: the pass has started no job, so that claims which it has not
+  // seen hold a job back hold none.
   void Update(const std::set<std::string>& held_back, bool complete, absl::Time now);
   // When the next one lapses; InfiniteFuture: none.
   absl::Time next() const;

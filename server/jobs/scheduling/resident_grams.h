@@ -26,7 +26,7 @@ class ResidentGrams {
   int64_t idle_bytes() const { return idle_bytes_; }
   int64_t bytes() const { return bytes_; }
 
-  // By one more job, until Release. Adds the Gram where it is not resident.
+  // One more job uses the Gram, until Release. Adds it where it is not resident.
   std::shared_ptr<SharedGram> Use(const std::string& name, int64_t bytes,
                                   const std::shared_ptr<GramCacheStats>& stats);
   void Release(const std::string& name);

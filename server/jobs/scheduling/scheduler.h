@@ -67,7 +67,7 @@ class Scheduler {
   // Waits for a job that can start now.
   Lease NextJob();
   void Release(Lease& lease);
-  // Frees evicted Grams and returns their bytes. To be called before the job runs.
+  // Frees evicted Grams and returns their bytes. Called before the job runs.
   void FreeEvicted(Lease& lease);
   // Jobs whose deadline passes; waits for one. Those that were queued have left the
   // queue. None: the scheduler has stopped.

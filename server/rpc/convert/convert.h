@@ -31,8 +31,8 @@ constexpr Wire OnWire(Own value) {
   return static_cast<Wire>(static_cast<int>(value) + 1);
 }
 
-// Tensors. kind and dtype have no default: SPEC_INVALID when not set. Nor may a
-// client send a PRUNED_WEIGHT.
+// Tensors. kind and dtype have no default: SPEC_INVALID when not set. A client may not send a
+// PRUNED_WEIGHT.
 absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field);
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto);
 absl::StatusOr<GramSpec> FromProto(const v1::GramSpec& proto);

@@ -119,7 +119,7 @@ bool IsFinite(absl::Time time) {
   return time != absl::InfinitePast() && time != absl::InfiniteFuture();
 }
 
-// But for spec, owner and shape, and what a job has after its end only.
+// All but the spec, the owner, the shape, and the fields that only an ended job has.
 v1::Job ChangingPartsOf(const Job& job) {
   v1::Job proto;
   proto.set_name(job.name);

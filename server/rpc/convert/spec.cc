@@ -18,7 +18,7 @@ constexpr size_t kMaxNameBytes = 256;
 
 constexpr int kMaxSweepPoints = 256;
 
-// What `message` sets of the options. Flat: its fields have the options' names.
+// Reads the options that `message` sets. Its fields have the options' names.
 absl::Status ReadOptions(const google::protobuf::Message& message, bool flat,
                          OptionRequest* request) {
   absl::Status status;
@@ -235,7 +235,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   WriteOptions(spec.options, false, proto);
   if (spec.preset) WriteOption(proto, "preset", *spec.preset);
   *proto.mutable_pattern() = PatternToProto(spec.pattern);
-  // Instead of the method: they are alternatives.
+  // The mask, the saliency and the method are alternatives.
   if (!spec.warm_mask.empty()) {
     proto.mutable_warm_start()->set_mask(spec.warm_mask);
   } else if (!spec.warm_saliency.empty()) {

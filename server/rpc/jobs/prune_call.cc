@@ -161,7 +161,7 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
   return true;
 }
 
-// Before there is a job nothing would end this call; afterwards its job's end does.
+// Ends a call that has no job yet; the end of its job ends any other.
 void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
   if (reading()) CloseLocked(ReactorRegistry::DrainingError());

@@ -54,7 +54,7 @@ absl::StatusOr<bool> PruneIntake::Take(const v1::PruneRequest& request) {
     case v1::PruneRequest::MESSAGE_NOT_SET:
       return Invalid("STREAM_ORDER", "every message must be a header or a chunk; got neither");
   }
-  // With activations only the end of the stream tells that no token follows.
+  // Only the end of the stream tells that no more activations follow.
   return !activations_.upload.open() && FirstIncomplete() == nullptr;
 }
 
@@ -86,8 +86,8 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   return absl::OkStatus();
 }
 
-// Before gigabytes are sent. A repeated request must find its job even if the
-// server would not accept it again.
+// Checked before gigabytes are sent. A repeated request must find its job even if the server would
+// not accept it again.
 absl::Status PruneIntake::CheckEarly() const {
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec_, header_));
   const absl::Status status =
@@ -157,8 +157,7 @@ absl::StatusOr<Job> PruneIntake::Submit() {
         return context_.jobs->Submit(spec, header_.request_id(), FingerprintOf(header_), owner_,
                                      false);
       });
-  // With a request_id that was used before it is the job of that time, and
-  // what came now is not needed.
+  // A repeated request_id gives the earlier job, which does not need these tensors.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;
   return job;
 }

@@ -95,7 +95,7 @@ PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
       [&context](const UnaryCaller& caller, const v1::ListJobsRequest& request) {
         return ListJobsIn(context, caller.tenant, request);
       });
-  // Also deletes the files of its results.
+  // Deletes the files of its results too.
   AddUnary<v1::DeleteJobRequest, Empty>(
       context, "/sparsefw.v1.PruneService/DeleteJob", context.data_executor,
       [&context](const UnaryCaller& caller,

@@ -24,7 +24,7 @@
 
 namespace sparsefw::server {
 
-// How long a client may leave the end of its call unread. Until then its response is held.
+// How long a client may leave the end of its call unread; its response is held that long.
 inline constexpr std::chrono::seconds kUnreadEnd(60);
 
 // A reactor derives from this and from gRPC's class. Lifetime: gRPC holds a
@@ -42,7 +42,7 @@ class Call : public std::enable_shared_from_this<Call> {
   // Finishes the RPC unless that has been done.
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // A drain has begun. What would not end by itself closes.
+  // A drain has begun: closes the call if it would not end by itself.
   virtual void OnDrain() {}
 
   // Closes the call if its credentials no longer hold.
@@ -56,12 +56,12 @@ class Call : public std::enable_shared_from_this<Call> {
   // Finds out who calls and registers. False: the RPC has been finished already (the
   // caller may not, has too many calls, or the server is closed).
   bool Open();
-  // For the log line of the call. An empty field leaves that of before.
+  // Sets the subject in the call's log line. An empty field keeps its earlier value.
   void AddSubject(const CallSubject& subject) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddSubjectLocked(const CallSubject& subject) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // From OnDone: drops the reference that keeps this object alive.
+  // Called by OnDone: drops the reference that keeps this object alive.
   void Done();
-  // From OnCancel: the client is gone or its deadline has passed.
+  // Called by OnCancel: the client is gone or its deadline has passed.
   void Cancelled();
 
   using Clock = std::chrono::steady_clock;
@@ -76,7 +76,7 @@ class Call : public std::enable_shared_from_this<Call> {
     MutexLock lock(mutex_);
     read_.reset();
   }
-  // Since when a message is waited for; nothing: none is.
+  // When the wait for a message began; nothing while there is no such wait.
   std::optional<Clock::time_point> read_begin() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return read_.has_value() ? std::optional(read_->begin) : std::nullopt;
   }
@@ -109,8 +109,8 @@ class Call : public std::enable_shared_from_this<Call> {
  private:
   // gRPC's Finish.
   virtual void FinishRpc(const absl::Status& status) = 0;
-  // On the executor, once the call is closed: what work has begun goes there, since it may
-  // delete files.
+  // Called on the executor once the call is closed. Drops the work that has begun, which may delete
+  // files.
   virtual void DropWork() {}
   absl::Status FindOutWhoCalls();
   void Record(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

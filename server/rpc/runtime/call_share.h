@@ -1,4 +1,4 @@
-// What one call takes of its peer's share.
+// The part of a peer's share that one call takes.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_CALL_SHARE_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_CALL_SHARE_H_
 

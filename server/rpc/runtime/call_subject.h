@@ -6,7 +6,7 @@
 
 namespace sparsefw::server {
 
-// As the client wrote them: neither checked nor bounded. Empty: none.
+// Names as the client wrote them: neither checked nor bounded. Empty: none.
 struct CallSubject {
   std::string request_id;
   std::string resource;  // "jobs/<id>", "tensors/<id>", "uploads/<id>"

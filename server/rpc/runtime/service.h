@@ -19,15 +19,15 @@ namespace sparsefw::server {
 // Makes a reactor that owns itself.
 template <typename OneCall, typename... Arguments>
 OneCall* StartCall(RpcContext& context, Arguments... arguments) {
-  // Not by make_shared: a weak pointer, such as a timer's, would keep the memory.
+  // Does not use make_shared: a weak pointer, such as a timer's, would keep the memory.
   const std::shared_ptr<OneCall> call(new OneCall(context, arguments...));
   call->Start();
   return call.get();
 }
 
-// What the generated code does, but for one thing: every RPC is a stream of its client, so
-// that its handler is called before a message is read (OneRequestCall says why).
-// Paths are literals: gRPC keeps pointers to them.
+// Does what the generated code does, with one difference: every RPC is a stream of its client, so
+// that its handler is called before a message is read (OneRequestCall says why). Paths are
+// literals: gRPC keeps pointers to them.
 class Service : public grpc::Service {
  protected:
   // `executor`: null for what neither waits nor touches the disk.

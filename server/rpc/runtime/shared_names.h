@@ -16,7 +16,7 @@ class SharedNames {
     MutexLock lock(mutex_);
     ++calls_[name];
   }
-  // After Enter. True: no other call is left.
+  // Ends an Enter. True: no other call is left.
   bool Leave(const std::string& name) {
     MutexLock lock(mutex_);
     const auto found = calls_.find(name);

@@ -24,7 +24,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   void After(std::chrono::nanoseconds delay, std::function<void()> task);
-  // Again and again, `period` after the end of the last time.
+  // Repeats the task, each time `period` after the end of the last.
   void Every(std::chrono::nanoseconds period, std::function<void()> task);
 
  private:
@@ -33,7 +33,7 @@ class Timer {
 
   Mutex mutex_;
   CondVar wake_;
-  // By time, then by order of arrival.
+  // Sorted by time, then by order of arrival.
   std::map<std::pair<Clock::time_point, int64_t>, std::function<void()>> tasks_
       ABSL_GUARDED_BY(mutex_);
   int64_t next_ ABSL_GUARDED_BY(mutex_) = 0;

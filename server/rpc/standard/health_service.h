@@ -16,9 +16,9 @@ namespace sparsefw::server {
 
 class HealthCall;
 
-// Not gRPC's own: that reads whole messages of anybody, of any size. Open to all, since
-// probes have no credentials; its calls are no work and are neither logged nor counted but
-// among those of their peer. Thread-safe.
+// Replaces gRPC's own, which reads whole messages of any size from anybody. Open to all, since
+// probes have no credentials. Its calls are neither logged nor counted, except against the limits
+// of their peer. Thread-safe.
 class HealthService final : public Service {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;

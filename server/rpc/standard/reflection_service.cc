@@ -28,7 +28,7 @@ void SetError(grpc::StatusCode code, std::string message, ServerReflectionRespon
   response->mutable_error_response()->set_error_message(std::move(message));
 }
 
-// Those it depends on are asked for by their names.
+// Clients ask for the files that it depends on by their names.
 void SetFile(const FileDescriptor* file, const std::string& name,
              ServerReflectionResponse* response) {
   if (file == nullptr) {

@@ -7,8 +7,8 @@
 
 namespace sparsefw::server {
 
-// Not gRPC's own, whose open streams hold a thread each and which answers everybody: here a
-// stream is a call like any other, of who may call. Thread-safe; the context outlives it.
+// Replaces gRPC's own, which answers everybody and holds a thread for every open stream. Here a
+// stream is a call like any other and needs credentials. Thread-safe; the context outlives it.
 class ReflectionService final : public Service {
  public:
   explicit ReflectionService(RpcContext& context);

@@ -77,7 +77,7 @@ class IntakeCall : public Reactor, public Call {
              Executor* executor)
       : Call(context, method, rpc), strand_(std::make_shared<Strand>(executor)) {}
 
-  // Before the first message; tenant() is known.
+  // Called before the first message; tenant() is known.
   virtual void Opened() = 0;
   // Bytes of tensors in the message.
   virtual int64_t DataBytes(const Request& request) const = 0;
@@ -88,11 +88,11 @@ class IntakeCall : public Reactor, public Call {
   // The call is over: drops what nobody can name any more.
   virtual void CleanUp() = 0;
 
-  // In order with the messages; keeps this object alive.
+  // Runs the task in order with the messages; keeps this object alive.
   void Post(std::function<void()> task) {
     strand_->Post([self = shared_from_this(), task = std::move(task)] { task(); });
   }
-  // What follows of the call runs there; what is under way stays.
+  // Moves the rest of the call to `executor`; a task under way stays where it is.
   void MoveTo(Executor* executor) { strand_->MoveTo(executor); }
   // Nothing more is read.
   void StopReading() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -105,7 +105,7 @@ class IntakeCall : public Reactor, public Call {
   // A stream in which nothing comes for so long may not keep others from reading.
   static constexpr std::chrono::milliseconds kLongestTurn{1000};
 
-  // So that one fast sender does not fill the budget by itself.
+  // Keeps one fast sender from filling the budget.
   static constexpr int kMaxQueued = 4;
 
   struct Message {

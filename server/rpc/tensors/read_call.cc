@@ -28,7 +28,7 @@ absl::Status ReadCall::OpenTensor() {
 
 void ReadCall::Pump() {
   if (reader_->at_end()) {
-    // Before the client hears of the end: a drain that waits for it may end.
+    // Released before the client hears of the end: a drain that waits for it may end.
     ReleaseTensor();
     return Close(absl::OkStatus());
   }

@@ -29,7 +29,7 @@ class ReadCall final : public OneRequestCall<v1::ReadTensorRequest, grpc::ByteBu
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
   std::optional<ChunkReader> reader_;  // used by one Pump at a time
-  grpc::ByteBuffer response_;          // likewise, and by the write under way
+  grpc::ByteBuffer response_;          // used by one Pump at a time and by the write under way
 };
 
 }  // namespace sparsefw::server

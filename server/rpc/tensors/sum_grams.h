@@ -48,7 +48,7 @@ class GramSum {
   std::optional<UploadInfo> upload_;  // none: not begun
   int64_t row_ = 0;                   // of the upload, the first that is not there
   std::vector<double> sum_;           // of a block
-  std::vector<float> narrow_;         // likewise, rounded
+  std::vector<float> narrow_;         // the block, rounded
 };
 
 }  // namespace sparsefw::server

@@ -20,7 +20,7 @@ FileRemover::~FileRemover() {
 }
 
 int FileRemover::Remove(int folder, const std::string& name) {
-  // Without one, at the limit of descriptors, the blocks are freed by unlinkat.
+  // At the limit of descriptors there is none, and unlinkat frees the blocks.
   Descriptor file(openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (unlinkat(folder, name.c_str(), 0) != 0) return errno;
   if (!file.ok()) return 0;

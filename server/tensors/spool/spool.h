@@ -43,8 +43,8 @@ class SpoolFile {
  public:
   virtual ~SpoolFile() = default;
 
-  // Takes the file out of the folder, once; mappings stay valid. What cannot be
-  // removed now is found at the next start, as a file that nothing names.
+  // Takes the file out of the folder, once; mappings stay valid. A file that cannot be removed now
+  // is found at the next start, since nothing names it.
   virtual void Remove() = 0;
   // A record names the file, which is no part any more. Where that cannot be written, the next
   // start does it. Not while the file is used otherwise.

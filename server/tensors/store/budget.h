@@ -44,11 +44,11 @@ class Budget : public std::enable_shared_from_this<Budget> {
 
   // `amount` is at least 0. Nothing when it is not free now.
   std::optional<Reservation> TryReserve(int64_t amount) { return TryReserve(amount, limit_); }
-  // With another limit than that of the budget, for a limit that changes.
+  // Reserves against `limit` in place of the budget's own, for a limit that changes.
   std::optional<Reservation> TryReserve(int64_t amount, int64_t limit);
 
-  // For what is there already, whether it fits or not: nothing more is granted
-  // until used() is below the limit again.
+  // Counts what is there already, whether it fits or not. Nothing more is granted until used() is
+  // below the limit again.
   Reservation Adopt(int64_t amount);
 
   int64_t limit() const { return limit_; }

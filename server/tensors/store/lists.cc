@@ -63,7 +63,7 @@ absl::StatusOr<TensorStore::UploadPage> SpooledTensorStore::ListUploads(int page
     page.next_page_token = EncodePageToken(found.back()->number(), upload_salt_);
   }
   for (const auto& upload : found) {
-    // Not found: it has ended in between.
+    // The upload has ended in between.
     absl::StatusOr<UploadInfo> info = upload->Info();
     if (info.ok()) {
       page.uploads.push_back(*std::move(info));

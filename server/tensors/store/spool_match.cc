@@ -14,7 +14,7 @@ constexpr auto kMostOfAPowerFailure = static_cast<int64_t>(2 * kDeletedAtOnce);
 
 // Why the start has to be asked for; empty: it has not.
 std::string Doubt(const SpoolMatch& match) {
-  // What a server with --store memory leaves is of no use to anybody.
+  // Files that a server with --store memory has left are of no use to anybody.
   const bool forgotten = match.owner == kMemoryStore;
   const int64_t removed = std::max(forgotten ? 0 : match.orphans, match.missing);
   if (removed == 0) return "";

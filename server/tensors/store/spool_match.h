@@ -13,7 +13,7 @@ namespace sparsefw::server {
 // Tensors that are deleted at once.
 inline constexpr size_t kDeletedAtOnce = 32;
 
-// What a start finds in the folder and in the catalog.
+// The findings of a start in the folder and in the catalog.
 struct SpoolMatch {
   std::string spool;         // path
   std::string owner;         // the store that the spool belongs to; empty: none has used it yet

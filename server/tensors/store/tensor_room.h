@@ -9,7 +9,7 @@
 
 namespace sparsefw::server {
 
-// What tensors need of the store.
+// The room that tensors need in the store.
 struct RoomNeed {
   int64_t bytes = 0;   // of memory and of disk
   int64_t places = 0;  // one a tensor

@@ -10,7 +10,7 @@ absl::StatusOr<AppendRange> PlanAppend(int64_t offset, int64_t count, int64_t co
   if (offset < 0) {
     return Invalid("OFFSET_INVALID", "the offset must be at least 0 %s; got %d", unit, offset);
   }
-  // Not offset + count > limit: the sum may be beyond int64.
+  // The sum offset + count may be beyond int64.
   if (offset > limit || count > limit - offset) {
     return Refuse(absl::StatusCode::kOutOfRange, "OFFSET_OUT_OF_RANGE",
                   "a chunk must end within %d %s; got %d of them at offset %d", limit, unit, count,

@@ -167,7 +167,7 @@ void Upload::Close() {
 
 absl::StatusOr<int64_t> Upload::Append(UploadKind kind, int64_t offset,
                                        std::span<const std::byte> data, uint32_t crc32c) {
-  // Before the lock: chunks may be checked in parallel.
+  // Checked before the lock is taken, so that chunks are checked in parallel.
   absl::Status checked = CheckChunk(offset, data, crc32c);
   MutexLock lock(mutex_);
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());

@@ -43,7 +43,7 @@ class Upload {
     // Takes the tensor out of `content` once it is recorded.
     virtual absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
                                                const FinishedContent& finished) = 0;
-    // To be followed by the removal of the upload's files.
+    // The caller removes the upload's files next.
     virtual void Forget(const Upload& upload) = 0;
     virtual absl::Time SteadyNow() const = 0;
   };
@@ -57,13 +57,12 @@ class Upload {
   bool recorded() const { return recorded_; }
   std::string name() const { return "uploads/" + origin_.id; }
   uint64_t number() const { return number_; }
-  // In steady time. A hint: it moves with every write.
+  // Steady time. A hint: it moves with every write.
   absl::Time expire_time() const;
 
-  // Whoever comes first does the work, the others get the same answer.
+  // The first caller does the work; the others get the same answer.
   absl::Status Prepare();
-  // Instead: goes on with what an earlier run recorded. Its files are left when
-  // that fails.
+  // Takes the place of Prepare for an upload of an earlier run. Leaves its files when that fails.
   absl::Status Recover(const UploadProgress& progress);
   // Records what was appended, as far as it can.
   absl::StatusOr<UploadInfo> Info();

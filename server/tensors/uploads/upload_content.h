@@ -64,7 +64,8 @@ class UploadContent {
   // skipped. Returns how many are appended. Errors: see TensorStore.
   virtual absl::StatusOr<int64_t> Append(int64_t offset, std::span<const std::byte> data) = 0;
 
-  // As it is, with no state on the disk: what is saved where nothing is to survive.
+  // The progress in memory, which names no state on the disk. Recorded where nothing has to
+  // survive.
   virtual UploadProgress appended() const = 0;
   // Bytes of content that were appended and are not saved.
   virtual int64_t unsaved_bytes() const = 0;
@@ -82,7 +83,7 @@ class UploadContent {
   virtual void Restart() = 0;
   // Checks that all is there and brings the tensor to the disk. May be repeated.
   virtual absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) = 0;
-  // After Finish has succeeded, at most once, as the last call.
+  // Called at most once, after Finish has succeeded, as the last call.
   virtual CompleteTensor Take(const FinishedContent& finished) = 0;
   // A record names the upload: its file is no part any more.
   virtual void Keep() = 0;

@@ -16,7 +16,7 @@
 namespace sparsefw::cli {
 namespace {
 
-// As of safetensors: no framework has more dimensions.
+// The same limit as that of safetensors: no framework has more dimensions.
 constexpr size_t kMaxRank = 64;
 
 absl::Status Invalid(std::string_view path, std::string_view rule) {
@@ -78,7 +78,7 @@ class Header {
   const std::string_view text_;
 };
 
-// By what safetensors calls it.
+// The dtype's name in safetensors.
 std::string DTypeNameOf(const std::string& descr) {
   static const auto* const kNames = new std::map<std::string, std::string>{
       {"<f4", "F32"}, {"<f2", "F16"}, {"<f8", "F64"}, {"|b1", "BOOL"}};

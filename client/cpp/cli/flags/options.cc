@@ -306,7 +306,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// What the command does not know, before anything that it misses: one is often the other misspelt.
+// Reports unknown flags before missing ones: one is often the other misspelt.
 absl::Status UnknownArgument(const CLI::App& command, const std::vector<std::string>& unknown) {
   const std::string help =
       absl::StrFormat("; sparsefw-cli %s --help lists them", command.get_name());

@@ -18,7 +18,7 @@ class App;
 
 namespace sparsefw::cli {
 
-// What is more than one field of the spec; the others go there directly (spec_flags.h).
+// Flags that stand for more than one field of the spec; spec_flags.h has the others.
 struct SubmitFlags {
   std::string pattern = "per-row";  // as in Python
   std::optional<double> sparsity;

@@ -18,7 +18,7 @@ constexpr absl::Duration kRepaint = absl::Milliseconds(100);
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
 constexpr absl::Duration kSignEvery = absl::Seconds(10);
 constexpr int kShareOfRun = 20;
-// Before that nobody wonders what the program does.
+// A wait shorter than this needs no line.
 constexpr absl::Duration kWorthTelling = absl::Milliseconds(500);
 
 ProgressLine TransferLine(std::string title, const client::TransferProgress& progress,
@@ -60,7 +60,7 @@ std::string Refinement(const v1::Job& job) {
   return reconstruct ? "reconstructing" : "";
 }
 
-// What runs before there is a report, and all the while where a method makes none.
+// What the line says before the first report, or throughout where a method makes no reports.
 std::string Work(const v1::Job& job) {
   const v1::JobSpec& spec = job.spec();
   std::string work = "running";

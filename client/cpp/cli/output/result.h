@@ -37,7 +37,7 @@ nlohmann::ordered_json ResultNumbersJson(const v1::JobResult& result);
 
 // The object of --json: always the same keys; null where there is no value.
 nlohmann::ordered_json ResultJson(const v1::Job& job, const ClientTimes& times);
-// As ResultJson, with progress, queue position, error and labels.
+// ResultJson with progress, queue position, error and labels.
 nlohmann::ordered_json StatusJson(const v1::Job& job);
 
 // The numbers of ResultJson as the strings that a safetensors file can hold.

@@ -127,7 +127,7 @@ void AddLoss(const v1::Losses& losses, Table& table) {
       absl::StrFormat("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %.3f %%", 100 * (1 - loss));
   if (losses.has_reconstructed()) {
     note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'";
-    // With a shrinkage the mask's own loss is known of the shrunk matrix alone.
+    // With a shrinkage, the loss of the mask itself is measured on the shrunk matrix only.
     if (!losses.has_unshrunk()) {
       note += absl::StrFormat("; mask alone %.3f %%", 100 * losses.mask() / full);
     }

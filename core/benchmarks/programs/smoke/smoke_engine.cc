@@ -32,7 +32,7 @@ absl::StatusOr<Stages> StagesOf(const Backend& backend, const EngineProblem& pro
   stages.relaxed = stats.relaxed_loss;
   SPARSEFW_ASSIGN_OR_RETURN(const RoundedMask rounded, engine->Round());
   SPARSEFW_ASSIGN_OR_RETURN(stages.rounded, engine->Loss(rounded.mask));
-  // From the warm start, which is the same on both.
+  // The warm start is the same on both.
   SPARSEFW_ASSIGN_OR_RETURN(const double start, engine->Loss(*problem.warm));
   SPARSEFW_ASSIGN_OR_RETURN(const RefinedMask refined, engine->Refine(*problem.warm, {}));
   stages.refined = start + refined.loss_change;

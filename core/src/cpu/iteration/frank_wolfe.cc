@@ -185,7 +185,7 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
   const bool refresh = ComputesProductAnew();
   const bool anew = ComputesVertexProductAnew();
   fresh_ = refresh;
-  // What has rounded since the last refresh is not to come back.
+  // The older vertex product carries rounding from before the refresh.
   if (anew) iterate_.older.Forget();
   SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
   const bool dense = anew || distance.terms > ShareOfWeights(kDenseShare);

@@ -67,7 +67,7 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Save(StateWriter& writer) override;
 
  private:
-  // So few steps on all columns need no refresh.
+  // A run of at most this many steps on all columns needs no refresh.
   static constexpr int64_t kFewRoundings = 100;
 
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
@@ -123,8 +123,8 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   // Steps on all columns since U was last computed anew. Only these round E and U: an epoch of
   // screened ones does it once.
   int64_t rounded_ = 0;
-  // The iteration of the last comparison with a dense product. What it said is told for a
-  // period; then it takes another one to say something.
+  // The iteration of the last comparison with a dense product. Its finding is reported for a
+  // period; then another comparison is needed.
   int64_t compared_at_ = 0;
   Recurrence at_;
   int64_t toggled_ = 0;

@@ -20,7 +20,7 @@ struct Scalars {
   int64_t toggled = 0;
   double drift = 0;
   int64_t products = 0;  // 1: E and U follow
-  int64_t older = 0;     // 1: the vertex before the last one, too
+  int64_t older = 0;     // 1: the vertex before the last one follows
   int64_t rounded = 0;
   int64_t compared_at = 0;
 };

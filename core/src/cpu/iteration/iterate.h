@@ -26,7 +26,7 @@ struct OlderVertex {
 
   bool tracked() const { return product.size() > 0; }
   void Forget() { *this = {}; }
-  // As if V_{t-2} were V_{t-1}, unless it is tracked.
+  // Starts with V_{t-2} = V_{t-1}, unless it is tracked already.
   void StartTracking(BitRows& previous, const Matrix<Real>& vertex_product, int64_t cols) {
     if (tracked()) return;
     const int64_t rows = vertex_product.rows();

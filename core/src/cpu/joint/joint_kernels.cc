@@ -30,7 +30,7 @@ HWY_INLINE Real BestAs(const Leaving<Real>& l) {
   return hn::GetLane(hn::MaxOfLanes(d, best));
 }
 
-// In the same order of operations as above, so that the best is met again.
+// The order of operations is that of above, so that the best is met again.
 template <typename Real>
 HWY_INLINE int64_t FindAs(const Leaving<Real>& l, Real best) {
   if (!(best > 0)) return -1;

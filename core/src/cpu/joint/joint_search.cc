@@ -67,7 +67,7 @@ class JointSearch {
     products_ = Matrix<double>(rows(), layer_.stride());
     SPARSEFW_RETURN_IF_ERROR(Losses(
         *request_.weights, [&](int64_t row, double loss) { rows_.state(row).start_loss = loss; }));
-    // What a column outside would gain at least, from the residuals that these needed.
+    // A lower bound of what a column outside would gain, from the residuals of these losses.
     bounds_ = Matrix<float>(rows(), cols());
     for (int64_t row = 0; row < rows(); ++row) {
       for (int64_t j = 0; j < cols(); ++j) {

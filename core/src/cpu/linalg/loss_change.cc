@@ -28,7 +28,7 @@ bool TileIsSymmetric(ConstMatrixView gram, int64_t first_row, int64_t first_col)
   return same;
 }
 
-// What a block of rows works with, one row after the other.
+// The buffers of a block of rows; its rows use them one after the other.
 struct RowDifference {
   explicit RowDifference(int64_t width) : sum(1, width) {}
 

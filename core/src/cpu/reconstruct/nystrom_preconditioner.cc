@@ -310,7 +310,7 @@ int64_t NystromPreconditioner<Real>::Bytes(int64_t rows, int64_t cols) {
   const int64_t stride = (cols + 63) / 64 * 64;
   const int64_t kept = kSize * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
   const int64_t sums = 8 * rank * rank * ((cols + kRowsOfSum - 1) / kRowsOfSum + 3);
-  // As many threads as there are tasks, but no more than machines have as we know them.
+  // A bound on the threads: no machine that we know has more.
   const int64_t tasks = std::min<int64_t>((rows + kRowsOfTask - 1) / kRowsOfTask, 64);
   return kept + sums + tasks * kSize * rank * (kKeptAtOnce + rank);
 }

@@ -27,8 +27,8 @@ class RowConjugateGradients {
   struct Limits {
     int64_t iterations = kReconstructIterations;
     std::function<bool()> out_of_time = {};
-    // The rows were solved before, but for rounding: those whose r z is next to nothing of their
-    // loss are left alone. For rows that were not, r z says nothing about what a step can gain.
+    // The rows were solved before, except for rounding: rows whose r z is a tiny part of their loss
+    // are left alone. For rows that were not solved, r z does not say what a step can gain.
     bool solved_before = false;
   };
 

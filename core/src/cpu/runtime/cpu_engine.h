@@ -41,7 +41,7 @@ class CpuEngine final : public Engine {
 
  private:
   Precision ChosenPrecision() const;
-  // At the warm start, or where `saved` is, if it is not null.
+  // Starts at the warm start, or at the iteration of `saved` where it is not null.
   absl::Status Start(StateReader* saved);
   template <typename Real>
   absl::Status StartIn(StateReader* saved);

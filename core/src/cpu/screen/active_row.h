@@ -138,7 +138,7 @@ class ActiveRow {
     State state;
   };
   void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
-  // On the same columns.
+  // The columns must be those of SaveTo.
   void RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved);
 
   // For checkpoints.

@@ -74,7 +74,7 @@ struct RowPlan {
     return window().Holds(next);
   }
 
-  // To what was seen.
+  // Widens the window to the thresholds that were seen.
   void Widen() {
     const auto growth = static_cast<Real>(kGrowth);
     if (seen_below > below) below = growth * seen_below;

@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "core/src/cpu/screen/screen_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-// After foreach_target.h.
+// Must come after foreach_target.h.
 #include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 

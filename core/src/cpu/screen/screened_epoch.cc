@@ -90,8 +90,8 @@ void ScreenedEpoch<Real>::PlanThreshold() {
   shared_.Begin(free > 0 ? 0 : least, kFirstSharedWindow);
 }
 
-// By the columns that each row would have. Rows of one budget keep a state to go back to, and lists
-// of candidates, about as much.
+// Decides by the columns that each row would have. Rows of one budget also keep a state to go back
+// to and lists of candidates, which take about as much.
 template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;

@@ -21,8 +21,8 @@
 
 namespace sparsefw::cpu {
 
-// What an iteration sums up over the rows: row by row, and the blocks of rows in order, so that
-// the bits do not depend on the threads.
+// The sums of an iteration over the rows. Rows and blocks of rows are added in order, so that the
+// bits do not depend on the threads.
 struct StepSums {
   double vertex_loss_change = 0;  // b_t - b_{t-1}
   double vertex_inner = 0;        // a_{t+1} = <D(V_{t+1}), E_{t+1}>

@@ -66,7 +66,7 @@ class SpeculativeSteps final : public ScreenedSteps<Real> {
       return exact ? exact->Selects(score) : score.key > predicted;
     }
   };
-  // What an iteration of the run found in a block of rows.
+  // The scores that an iteration of the run found in a block of rows.
   struct BlockScan {
     WindowScores<Real> scores;
     int64_t repeated = 0;  // iterations of rows taken again

@@ -26,8 +26,8 @@ class BetweenRows {
 
   // Takes the rows' best terms anew: after rows were changed elsewhere.
   absl::Status Update(const ParallelContext& context);
-  // Until no exchange between rows lowers the loss or the budget is spent;
-  // marks in `changed` the rows it touches.
+  // Exchanges until none between rows lowers the loss or the budget is spent. Marks the rows that
+  // it touches in `changed`.
   SwapTally Exchange(std::vector<uint8_t>& changed);
 
  private:

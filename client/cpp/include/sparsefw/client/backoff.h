@@ -23,7 +23,7 @@ class Backoff {
   std::optional<absl::Duration> Next(absl::Time now,
                                      std::optional<absl::Duration> server_delay = std::nullopt);
 
-  // There was progress: waits start over, and so does the time to give up.
+  // To be called after progress: the waits and the time to give up start over.
   void Reset(absl::Time now);
 
  private:

@@ -65,8 +65,8 @@ struct ClientOptions {
 };
 
 struct CallOptions {
-  // When stop is requested the call ends within milliseconds with CANCELLED
-  // (reason STOPPED). What the server has accepted by then it keeps.
+  // When stop is requested the call ends within milliseconds with CANCELLED (reason STOPPED). The
+  // server keeps what it has accepted by then.
   std::stop_token stop;
   // False: one attempt, for what is not worth waiting for. Transfers and
   // WaitJob always go on after a broken connection.
