@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
 
 absl::Status Stores::OpenDatabase(const ServerConfig& config) {
   if (config.store == "memory") {
-    jobs_ = NewMemoryJobStore();
+    SPARSEFW_ASSIGN_OR_RETURN(jobs_, NewMemoryJobStore());
     return absl::OkStatus();
   }
   SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config.state_dir));
@@ -80,7 +80,7 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   return absl::OkStatus();
 }
 
-// What is promised to accepted jobs counts before it is written.
+// Bytes that accepted jobs were promised count before they are written.
 int64_t Stores::DiskUsedByJobs() const {
   if (database_ == nullptr) return 0;
   const absl::StatusOr<JobStoreUsage> usage = jobs_->Usage();
@@ -137,7 +137,7 @@ void Stores::LogTensors(const ServerConfig& config) {
                {"to_check", usage.unchecked}});
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(config.spool_dir, error);
-  // What is used lies on the disk already.
+  // The bytes in use lie on the disk already.
   const int64_t needed = config.host_memory_bytes - usage.used_bytes;
   if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
   logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",

@@ -1,12 +1,10 @@
-// The interface of the store of job metadata: in memory below, durable in
-// server/storage.
+// The interface of the store of job metadata; server/storage has the store.
 #ifndef SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 #define SPARSEFW_SERVER_JOBS_JOB_STORE_H_
 
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,7 +29,7 @@ inline constexpr Reason kJobDamaged = "JOB_DAMAGED";
 struct JobRoom {
   std::optional<int64_t> tenant_bytes;  // nothing: no limit of the tenant's own
   int64_t all_bytes = std::numeric_limits<int64_t>::max();
-  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // of all, likewise
+  int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // of all jobs together
 };
 
 struct JobStoreUsage {
@@ -61,7 +59,7 @@ class JobStore {
   };
 
   virtual ~JobStore() = default;
-  // Jobs outlive the process.
+  // True: jobs outlive the process.
   virtual bool durable() const = 0;
   // Stores a new job together with its request id (when that is not empty), or nothing.
   // Request ids belong to the tenant of the job's owner.
@@ -70,12 +68,12 @@ class JobStore {
   //                            DISK_BUDGET
   virtual absl::Status Insert(const Job& job, std::string_view request_id,
                               std::string_view fingerprint, const JobRoom& room) = 0;
-  // NotFound JOB_NOT_FOUND, also of the next two.
+  // Update, UpdateProgress and Get: NotFound (JOB_NOT_FOUND).
   virtual absl::Status Update(const Job& job) = 0;
   // Stores the progress of a job that runs: nothing else of it has changed. Cheaper than Update: a
   // power failure may take it back.
   virtual absl::Status UpdateProgress(std::string_view name, const JobProgress& progress) = 0;
-  // DataLoss JOB_DAMAGED.
+  // DataLoss (JOB_DAMAGED).
   virtual absl::StatusOr<Job> Get(std::string_view name) const = 0;
   // Whether the tenant has a job of this name. Reads nothing else of it, so that another tenant's
   // job costs what none costs.
@@ -92,14 +90,14 @@ class JobStore {
   // At most `limit` jobs that have ended and whose expire_time is not after `now`, the
   // earliest first. Does not read the others.
   virtual absl::StatusOr<std::vector<Job>> ListExpired(absl::Time now, int limit) const = 0;
-  // Also forgets its request id. NotFound JOB_NOT_FOUND.
+  // Forgets its request id too. NotFound (JOB_NOT_FOUND).
   virtual absl::Status Delete(std::string_view name) = 0;
   // Jobs by state, for metrics; states without a job are left out.
   virtual absl::StatusOr<std::map<JobState, int64_t>> CountByState() const = 0;
   virtual absl::StatusOr<JobStoreUsage> Usage() const = 0;
 };
 
-// What of a JobRoom is taken.
+// The part of a JobRoom that is taken.
 struct JobRoomUsed {
   int64_t tenant_bytes = 0;
   int64_t all_bytes = 0;
@@ -108,9 +106,6 @@ struct JobRoomUsed {
 // OK where `bytes` more fit into the room.
 absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
                           const JobRoomUsed& used);
-
-// Not durable.
-std::unique_ptr<JobStore> NewMemoryJobStore();
 
 }  // namespace sparsefw::server
 

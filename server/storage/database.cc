@@ -91,7 +91,7 @@ absl::Status NotOurs(const std::string& path) {
                 "%s: the store must be a database of sparsefw-server; it is another one", path);
 }
 
-// Before anything is written to it.
+// Checks the file before anything is written to it.
 absl::Status CheckOurs(SQLite::Database& db, const std::string& path) {
   int64_t version = 0;
   int64_t application = 0;
@@ -156,6 +156,15 @@ absl::StatusOr<std::string> WithoutLinks(const std::string& path) {
 
 void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
 
+absl::Status SetUp(SQLite::Database& writer, const std::string& path) {
+  SPARSEFW_RETURN_IF_ERROR(CheckOurs(writer, path));
+  Execute(writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
+  Execute(writer, "PRAGMA journal_mode = WAL");
+  Execute(writer, "PRAGMA synchronous = FULL");
+  Migrate(writer);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 struct Database::Pending {
@@ -166,27 +175,13 @@ struct Database::Pending {
   bool done = false;
 };
 
-class Database::Reader {
- public:
+// A connection for one caller at a time.
+struct Database::Access {
   // Throws SQLite::Exception.
-  explicit Reader(const std::string& path)
-      : db_(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs) {
-    Execute(db_, "PRAGMA query_only = ON");
-  }
+  Access(const std::string& path, int flags) : db(path, flags, kBusyTimeoutMs) {}
 
-  absl::Status Read(Work work) {
-    MutexLock lock(mutex_);
-    return Guarded(&db_, [&]() -> absl::Status {
-      SQLite::Transaction transaction(db_, SQLite::TransactionBehavior::DEFERRED);
-      absl::Status result = work(db_);
-      transaction.commit();
-      return result;
-    });
-  }
-
- private:
-  Mutex mutex_;
-  Connection db_ ABSL_GUARDED_BY(mutex_);
+  Mutex mutex;
+  Connection db ABSL_GUARDED_BY(mutex);
 };
 
 int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
@@ -194,29 +189,34 @@ int Database::CurrentVersion() { return static_cast<int>(Migrations().size()); }
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& given) {
   SPARSEFW_RETURN_IF_ERROR(MakePrivate(given));
   SPARSEFW_ASSIGN_OR_RETURN(const std::string path, WithoutLinks(given));
-  std::unique_ptr<Database> database;
+  const int flags = SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW;
+  std::unique_ptr<Database> database(new Database(path));
   const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
-    auto writer = std::make_unique<Connection>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW,
-                                               kBusyTimeoutMs);
-    SPARSEFW_RETURN_IF_ERROR(CheckOurs(*writer, given));
-    Execute(*writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
-    Execute(*writer, "PRAGMA journal_mode = WAL");
-    Execute(*writer, "PRAGMA synchronous = FULL");
-    Migrate(*writer);
-    database.reset(new Database(path, std::move(writer), std::make_unique<Reader>(path),
-                                std::make_unique<Reader>(path)));
+    database->writer_ = std::make_shared<Access>(path, flags);
+    SPARSEFW_RETURN_IF_ERROR(SetUp(database->writer_->db, given));
+    for (auto* reader : {&database->reader_, &database->long_reader_}) {
+      *reader = std::make_shared<Access>(path, flags);
+      Execute((*reader)->db, "PRAGMA query_only = ON");
+    }
     return absl::OkStatus();
   });
   if (!opened.ok()) return opened;
   return database;
 }
 
-Database::Database(std::string path, std::unique_ptr<Connection> writer,
-                   std::unique_ptr<Reader> reader, std::unique_ptr<Reader> long_reader)
-    : path_(std::move(path)),
-      writer_(std::move(writer)),
-      reader_(std::move(reader)),
-      long_reader_(std::move(long_reader)) {}
+absl::StatusOr<std::unique_ptr<Database>> Database::InMemory() {
+  std::unique_ptr<Database> database(new Database(""));
+  const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
+    const auto only =
+        std::make_shared<Access>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    database->writer_ = database->reader_ = database->long_reader_ = only;
+    return SetUp(only->db, "memory");
+  });
+  if (!opened.ok()) return opened;
+  return database;
+}
+
+Database::Database(std::string path) : path_(std::move(path)) {}
 
 Database::~Database() = default;
 
@@ -249,16 +249,18 @@ absl::Status Database::Write(Durability durability, Work work) {
 void Database::RunBatch(std::deque<Pending*>& batch) {
   bool power_loss = false;
   for (const Pending* pending : batch) power_loss |= pending->durability == Durability::kPowerLoss;
-  const absl::Status committed = Guarded(writer_.get(), [&]() -> absl::Status {
-    Execute(*writer_, power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
-    SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
+  MutexLock lock(writer_->mutex);
+  Connection& db = writer_->db;
+  const absl::Status committed = Guarded(&db, [&]() -> absl::Status {
+    Execute(db, power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     for (Pending* pending : batch) {
-      Execute(*writer_, "SAVEPOINT work");
-      pending->result = Guarded(writer_.get(), [&] { return pending->work(*writer_); });
+      Execute(db, "SAVEPOINT work");
+      pending->result = Guarded(&db, [&] { return pending->work(db); });
       // A full disk ends the whole transaction.
-      if (sqlite3_get_autocommit(writer_->getHandle()) != 0) return pending->result;
-      if (!pending->result.ok()) Execute(*writer_, "ROLLBACK TO work");
-      Execute(*writer_, "RELEASE work");
+      if (sqlite3_get_autocommit(db.getHandle()) != 0) return pending->result;
+      if (!pending->result.ok()) Execute(db, "ROLLBACK TO work");
+      Execute(db, "RELEASE work");
     }
     Failpoint("store.commit");
     transaction.commit();
@@ -281,8 +283,19 @@ absl::Status Database::GiveBackPages() {
   });
 }
 
-absl::Status Database::Read(Work work) const { return reader_->Read(work); }
+absl::Status Database::ReadWith(Access& access, Work work) {
+  MutexLock lock(access.mutex);
+  Connection& db = access.db;
+  return Guarded(&db, [&]() -> absl::Status {
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::DEFERRED);
+    absl::Status result = work(db);
+    transaction.commit();
+    return result;
+  });
+}
 
-absl::Status Database::ReadMuch(Work work) const { return long_reader_->Read(work); }
+absl::Status Database::Read(Work work) const { return ReadWith(*reader_, work); }
+
+absl::Status Database::ReadMuch(Work work) const { return ReadWith(*long_reader_, work); }
 
 }  // namespace sparsefw::server

@@ -23,7 +23,8 @@ enum class Durability {
   kProcessLoss,  // in the files of the database; a later kPowerLoss write syncs it too
 };
 
-// Thread-safe. Write-ahead log; one connection writes, two others read.
+// Thread-safe. In a file: with a write-ahead log; one connection writes, two others read.
+// In memory: one connection does it all.
 //
 // Work is a function that gets the connection and uses SQLiteCpp: it may throw
 // SQLite::Exception, which becomes the error of the call. It must not start
@@ -44,6 +45,8 @@ class Database {
   //                             database of this program
   //         Internal, ResourceExhausted, PermissionDenied  STORE_FAILED, STORE_FULL
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  // Empty; ends with this object.
+  static absl::StatusOr<std::unique_ptr<Database>> InMemory();
   ~Database();
 
   // Runs `work` and commits it, or nothing of it. Writes of several threads that
@@ -56,7 +59,7 @@ class Database {
   // and no other reader waits for it.
   absl::Status ReadMuch(Work work) const;
 
-  // Bytes of the database on the disk, without the log of writes.
+  // Bytes of the database on the disk, without the log of writes; 0 in memory.
   int64_t FileBytes() const;
   // Gives the disk back a part of the pages that nothing uses, where there are many.
   absl::Status GiveBackPages();
@@ -66,17 +69,16 @@ class Database {
 
  private:
   struct Pending;
-  // A connection that one caller at a time reads with.
-  class Reader;
-  Database(std::string path, std::unique_ptr<Connection> writer, std::unique_ptr<Reader> reader,
-           std::unique_ptr<Reader> long_reader);
+  struct Access;
+  explicit Database(std::string path);
 
+  static absl::Status ReadWith(Access& access, Work work);
   void RunBatch(std::deque<Pending*>& batch);
 
-  const std::string path_;
-  const std::unique_ptr<Connection> writer_;  // used by the thread that leads a batch
-  const std::unique_ptr<Reader> reader_;
-  const std::unique_ptr<Reader> long_reader_;
+  const std::string path_;          // empty: in memory
+  std::shared_ptr<Access> writer_;  // used by the thread that leads a batch
+  std::shared_ptr<Access> reader_;
+  std::shared_ptr<Access> long_reader_;
 
   Mutex mutex_;
   CondVar changed_;

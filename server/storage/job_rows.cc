@@ -1,5 +1,6 @@
 #include "server/storage/job_rows.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -123,6 +124,31 @@ void IndexJobs(SQLite::Database& db) {
     update.reset();
   }
   db.exec("INSERT INTO job_usage SELECT tenant, count(*), sum(bytes) FROM jobs GROUP BY tenant");
+}
+
+namespace {
+
+// Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
+int64_t BytesInUse(Connection& db) {
+  const Connection::Use select = db.Prepare(
+      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
+      "pragma_freelist_count, pragma_page_size");
+  select->executeStep();
+  return select->getColumn(0).getInt64();
+}
+
+}  // namespace
+
+absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const std::string& tenant,
+                       int64_t bytes) {
+  const Connection::Use used = db.Prepare(
+      "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN bytes END), 0) "
+      "FROM job_usage");
+  BindText(*used, 1, tenant);
+  used->executeStep();
+  const int64_t all = used->getColumn(0).getInt64();
+  const int64_t disk = durable ? std::max(all, BytesInUse(db)) : all;
+  return CheckJobRoom(room, tenant, bytes, {used->getColumn(1).getInt64(), all, disk});
 }
 
 }  // namespace sparsefw::server

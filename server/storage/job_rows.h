@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_store.h"
+#include "server/storage/connection.h"
 
 namespace sparsefw::server {
 
@@ -59,7 +60,11 @@ struct JobRows {
 // may be a next page after a short one, or an empty one.
 JobRows ReadJobs(SQLite::Database& db, const JobFilter& filter, int64_t before, int page_size);
 
-// For the step from version 1: what version 2 keeps beside the records.
+// CheckJobRoom on the figures of this database, `durable` or in memory.
+absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const std::string& tenant,
+                       int64_t bytes);
+
+// Fills what schema version 2 keeps beside the records; for the step from version 1.
 void IndexJobs(SQLite::Database& db);
 
 }  // namespace sparsefw::server

@@ -1,13 +1,11 @@
 #include "server/storage/sqlite_job_store.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
+#include "server/tensors/store/page_token.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -43,27 +42,6 @@ absl::Status JobDamaged(std::string_view name, std::string_view cause) {
                 cause);
 }
 
-// Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
-int64_t BytesInUse(Connection& db) {
-  const Connection::Use select = db.Prepare(
-      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
-      "pragma_freelist_count, pragma_page_size");
-  select->executeStep();
-  return select->getColumn(0).getInt64();
-}
-
-absl::Status CheckRoom(Connection& db, const JobRoom& room, const std::string& tenant,
-                       int64_t bytes) {
-  const Connection::Use used = db.Prepare(
-      "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN bytes END), 0) "
-      "FROM job_usage");
-  BindText(*used, 1, tenant);
-  used->executeStep();
-  const int64_t all = used->getColumn(0).getInt64();
-  return CheckJobRoom(room, tenant, bytes,
-                      {used->getColumn(1).getInt64(), all, std::max(all, BytesInUse(db))});
-}
-
 // A row that `select` gives, if there is one.
 std::optional<JobRow> RowFrom(SQLite::Statement& select) {
   if (!select.executeStep()) return std::nullopt;
@@ -72,15 +50,18 @@ std::optional<JobRow> RowFrom(SQLite::Statement& select) {
 
 class SqliteJobStore final : public JobStore {
  public:
-  SqliteJobStore(Database* database, std::string token_prefix, OnJobDamage on_damage)
-      : database_(*database),
-        token_prefix_(std::move(token_prefix)),
+  // `own`: the database, where it goes with the store.
+  SqliteJobStore(Database* database, std::unique_ptr<Database> own, std::string token_salt,
+                 OnJobDamage on_damage)
+      : own_(std::move(own)),
+        database_(*database),
+        token_salt_(std::move(token_salt)),
         on_damage_(std::move(on_damage)) {}
 
   // Sets apart what cannot be read, and tells of everything that is set apart.
   absl::Status CheckRecords() const;
 
-  bool durable() const override { return true; }
+  bool durable() const override { return own_ == nullptr; }
   absl::Status Insert(const Job& job, std::string_view request_id, std::string_view fingerprint,
                       const JobRoom& room) override;
   absl::Status Update(const Job& job) override;
@@ -97,14 +78,14 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<JobStoreUsage> Usage() const override;
 
  private:
-  absl::StatusOr<int64_t> ParseToken(std::string_view token) const;
-  // With its progress. Errors: DataLoss (JOB_DAMAGED), and the job is set apart.
+  // The job with its progress. Errors: DataLoss (JOB_DAMAGED), and the job is set apart.
   absl::StatusOr<Job> Decode(const JobRow& row) const;
   void SetApart(const JobRow& row, const absl::Status& cause) const;
   void DropProgress(const JobRow& row, const absl::Status& cause) const;
 
+  const std::unique_ptr<Database> own_;
   Database& database_;
-  const std::string token_prefix_;  // of this database: another one's numbers are others
+  const std::string token_salt_;  // of this database: another one's numbers are others
   const OnJobDamage on_damage_;
 };
 
@@ -128,7 +109,7 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
             "request_id \"%s\" belongs to %s", request_id, used->getColumn(0).getString()));
       }
     }
-    SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, room, job.owner.tenant, bytes));
+    SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, durable(), room, job.owner.tenant, bytes));
     const Connection::Use insert = db.Prepare(
         "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
         "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -207,7 +188,7 @@ absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
   return job;
 }
 
-// Not where the job was written anew, or set apart, since it was read.
+// Does nothing where the job was written anew, or set apart, since it was read.
 void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) const {
   bool marked = false;
   const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](Connection& db) {
@@ -297,7 +278,11 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
   }
   int64_t before = std::numeric_limits<int64_t>::max();
   if (!page_token.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(before, ParseToken(page_token));
+    const std::optional<uint64_t> position = DecodePageToken(page_token, token_salt_);
+    if (!position.has_value()) {
+      return Invalid("PAGE_TOKEN_INVALID", "page_token must be one that this server returned");
+    }
+    before = static_cast<int64_t>(*position);
   }
   JobRows rows;
   SPARSEFW_RETURN_IF_ERROR(database_.ReadMuch([&](Connection& db) {
@@ -309,7 +294,9 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
     absl::StatusOr<Job> job = Decode(row);
     if (job.ok() && HasLabels(*job, filter)) page.jobs.push_back(*std::move(job));
   }
-  if (rows.next != 0) page.next_page_token = absl::StrFormat("%s%x", token_prefix_, rows.next);
+  if (rows.next != 0) {
+    page.next_page_token = EncodePageToken(static_cast<uint64_t>(rows.next), token_salt_);
+  }
   return page;
 }
 
@@ -365,30 +352,32 @@ absl::StatusOr<JobStoreUsage> SqliteJobStore::Usage() const {
   return usage;
 }
 
-absl::StatusOr<int64_t> SqliteJobStore::ParseToken(std::string_view token) const {
-  const absl::Status bad =
-      Invalid("PAGE_TOKEN_INVALID", "page_token must be one that this server returned");
-  if (!token.starts_with(token_prefix_)) return bad;
-  token.remove_prefix(token_prefix_.size());
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), number, 16);
-  if (error != std::errc() || end != token.data() + token.size()) return bad;
-  return number;
+absl::StatusOr<std::unique_ptr<JobStore>> NewStore(Database* database,
+                                                   std::unique_ptr<Database> own,
+                                                   OnJobDamage on_damage) {
+  std::string salt;
+  SPARSEFW_RETURN_IF_ERROR(database->Read([&](Connection& db) {
+    salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
+    return absl::OkStatus();
+  }));
+  if (!on_damage) on_damage = [](const JobDamage& /*damage*/) {};
+  auto store = std::make_unique<SqliteJobStore>(database, std::move(own), std::move(salt),
+                                                std::move(on_damage));
+  SPARSEFW_RETURN_IF_ERROR(store->CheckRecords());
+  return store;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
                                                             OnJobDamage on_damage) {
-  std::string salt;
-  SPARSEFW_RETURN_IF_ERROR(database->Read([&](Connection& db) {
-    salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
-    return absl::OkStatus();
-  }));
-  auto store = std::make_unique<SqliteJobStore>(
-      database, salt + "-", on_damage ? std::move(on_damage) : [](const JobDamage& /*damage*/) {});
-  SPARSEFW_RETURN_IF_ERROR(store->CheckRecords());
-  return store;
+  return NewStore(database, nullptr, std::move(on_damage));
+}
+
+absl::StatusOr<std::unique_ptr<JobStore>> NewMemoryJobStore() {
+  SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::InMemory());
+  Database* const opened = database.get();
+  return NewStore(opened, std::move(database), {});
 }
 
 }  // namespace sparsefw::server

@@ -1,4 +1,4 @@
-// The durable store of jobs.
+// The store of jobs, in the server's database or in memory.
 #ifndef SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 #define SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 
@@ -25,15 +25,17 @@ struct JobDamage {
 };
 using OnJobDamage = std::function<void(const JobDamage&)>;
 
-// `database` outlives the store. What has returned survives a power failure, but for
-// progress, which survives the end of the process. Page tokens stay valid as long as
-// the database. A call costs one transaction; changes of several threads share one
-// sync of the disk. Every record is read once at the start. `on_damage` is called then, also
-// for jobs that were set apart earlier, and by calls that find damage; it must not call the
-// store.
+// `database` outlives the store. A change that has returned survives a power failure; progress
+// survives the end of the process only. Page tokens stay valid as long as the database. A call
+// costs one transaction; changes of several threads share one sync of the disk. Every record is
+// read once at the start. `on_damage` is called then, also for jobs that were set apart earlier,
+// and by calls that find damage; it must not call the store.
 // Errors: DataLoss (STORE_CORRUPT), Internal (STORE_FAILED)
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
                                                             OnJobDamage on_damage = {});
+
+// Not durable.
+absl::StatusOr<std::unique_ptr<JobStore>> NewMemoryJobStore();
 
 }  // namespace sparsefw::server
 

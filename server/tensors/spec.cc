@@ -2,7 +2,9 @@
 #include "server/tensors/spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -145,6 +147,20 @@ MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
 
 TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count) {
   return TensorSpec{TensorKind::kGram, spec.gram_dtype, spec.d_in, spec.d_in, token_count};
+}
+
+absl::Status CheckGramRows(std::span<const double> rows, int64_t first_row, int64_t cols,
+                           TensorDType dtype) {
+  const double limit = dtype == TensorDType::kF64 ? std::numeric_limits<double>::max()
+                                                  : std::numeric_limits<float>::max();
+  const auto beyond =
+      std::ranges::find_if_not(rows, [limit](double value) { return std::abs(value) <= limit; });
+  if (beyond == rows.end()) return absl::OkStatus();
+  const int64_t at = beyond - rows.begin();
+  return Invalid("NON_FINITE",
+                 "a Gram matrix must be finite in its gram_dtype; got %g at [%d, %d], at most %g "
+                 "fits",
+                 *beyond, first_row + at / cols, at % cols, limit);
 }
 
 std::optional<int64_t> GramHostBytes(const GramSpec& spec) {

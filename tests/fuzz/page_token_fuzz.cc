@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "server/jobs/job_store.h"
+#include "server/storage/sqlite_job_store.h"
 #include "server/tensors/store/page_token.h"
 #include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                   "a token that is accepted was made here");
   }
   static const std::unique_ptr<server::JobStore> jobs = [] {
-    auto store = server::NewMemoryJobStore();
+    auto store = server::NewMemoryJobStore().value();
     for (const char* name : {"jobs/a", "jobs/b", "jobs/c"}) {
       server::Job job;
       job.name = name;
@@ -24,13 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     return store;
   }();
-  static const std::string prefix = jobs->List({}, 1, "")->next_page_token;
-  // Behind the salt of the store, which no client can guess, and without it.
-  for (const std::string& whole : {token, prefix.substr(0, prefix.rfind('-') + 1) + token}) {
-    const auto page = jobs->List({}, 2, whole);
-    fuzz::Require(page.ok() || ReasonOf(page.status()) == "PAGE_TOKEN_INVALID",
-                  "a listing goes on or refuses the token");
-    if (page.ok()) fuzz::Require(page->jobs.size() <= 2, "a page has its size");
-  }
+  const auto page = jobs->List({}, 2, token);
+  fuzz::Require(page.ok() || ReasonOf(page.status()) == "PAGE_TOKEN_INVALID",
+                "a listing goes on or refuses the token");
+  if (page.ok()) fuzz::Require(page->jobs.size() <= 2, "a page has its size");
   return 0;
 }

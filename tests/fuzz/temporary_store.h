@@ -6,11 +6,12 @@
 
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "absl/time/time.h"
+#include "server/storage/database.h"
+#include "server/storage/sqlite_tensor_catalog.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -36,30 +37,6 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
-};
-
-// Forgets nothing while the process lives, so that stores which follow one another
-// recover as from a database.
-class LastingCatalog final : public server::TensorCatalog {
- public:
-  bool durable() const override { return true; }
-  absl::StatusOr<Contents> Load() override { return records_->Load(); }
-  absl::StatusOr<int64_t> Insert(const server::TensorRecord& record) override {
-    return records_->Insert(record);
-  }
-  absl::Status Commit(std::string_view id, const server::UploadProgress& progress) override {
-    return records_->Commit(id, progress);
-  }
-  absl::StatusOr<int64_t> Publish(const server::TensorRecord& record) override {
-    return records_->Publish(record);
-  }
-  absl::Status Delete(std::span<const std::string> ids) override { return records_->Delete(ids); }
-  absl::Status SetUseTimes(std::span<const Use> uses) override {
-    return records_->SetUseTimes(uses);
-  }
-
- private:
-  const std::unique_ptr<TensorCatalog> records_ = server::NewMemoryTensorCatalog();
 };
 
 class TemporaryStore {
@@ -110,7 +87,7 @@ class TemporaryStore {
   void Open() {
     server::TensorStoreOptions options;
     options.spool_dir = spool_;
-    options.catalog = &catalog_;
+    options.catalog = catalog_.get();
     options.budget_bytes = kBudget;
     options.disk_budget_bytes = 4 * kBudget;
     options.max_tensor_bytes = kBudget / 4;
@@ -129,7 +106,10 @@ class TemporaryStore {
   static constexpr absl::Time kFirst = absl::FromUnixSeconds(1'700'000'000);
 
   const std::string spool_;
-  LastingCatalog catalog_;
+  // Lives as long as the process, so that stores which follow one another recover from it.
+  const std::unique_ptr<server::Database> database_ = server::Database::InMemory().value();
+  const std::unique_ptr<server::TensorCatalog> catalog_ =
+      server::NewSqliteTensorCatalog(database_.get());
   absl::Time now_ = kFirst;
   std::unique_ptr<server::TensorStore> store_;
 };

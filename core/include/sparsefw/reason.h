@@ -135,6 +135,10 @@ constexpr const ReasonInfo* FindReason(std::string_view name) {
   return nullptr;
 }
 
+// Metadata of an error: the milliseconds after which a caller should try again.
+inline constexpr char kRetryDelay[] = "retry_delay_ms";
+inline constexpr char kRetryDelayMs[] = "1000";
+
 // One of kReasons: a string literal that is not among them does not compile.
 class Reason {
  public:
@@ -174,6 +178,14 @@ absl::Status Invalid(Reason reason, const absl::FormatSpec<Args...>& format, con
 // `status` with one more entry of metadata; reason and other entries stay. An
 // OK status is returned unchanged.
 absl::Status WithMetadata(absl::Status status, std::string_view key, std::string_view value);
+
+// The same as Refuse for a caller that may try again a second later: a job or an upload may have
+// ended by then, or another server started.
+template <typename... Args>
+absl::Status RefuseForNow(absl::StatusCode code, Reason reason,
+                          const absl::FormatSpec<Args...>& format, const Args&... args) {
+  return WithMetadata(Refuse(code, reason, format, args...), kRetryDelay, kRetryDelayMs);
+}
 
 bool HasReason(const absl::Status& status, Reason reason);
 // Empty when there is none.

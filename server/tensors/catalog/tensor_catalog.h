@@ -26,11 +26,9 @@ struct UploadProgress {
   friend bool operator==(const UploadProgress&, const UploadProgress&) = default;
 };
 
-// An upload, or the complete tensor that it has become under the same id.
-struct TensorRecord {
-  // The order of uploads and tensors, given by the catalog and never given again. A
-  // tensor has another one than the upload that it was.
-  int64_t number = 0;
+// Who asked for a tensor and how it is found. An upload and the tensor that it becomes share
+// their origin.
+struct Origin {
   std::string id;
   Owner owner;
   std::string request_id;        // may be empty
@@ -38,8 +36,16 @@ struct TensorRecord {
   bool from_upload = false;      // false: made by the server
   bool transient = false;        // belongs to the job of a Prune call
   std::string job;               // whose result it is; may be empty
-  TensorSpec spec;               // of the tensor
   std::optional<GramSpec> gram;  // set when it is, or was, an accumulation
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+// An upload, or the complete tensor that it has become.
+struct TensorRecord : Origin {
+  // The order of uploads and tensors, given by the catalog and never given again. A
+  // tensor has another one than the upload that it was.
+  int64_t number = 0;
+  TensorSpec spec;  // of the tensor
   bool complete = false;
   UploadProgress progress;  // of a complete tensor its size and checksum
   absl::Time create_time;
@@ -51,8 +57,8 @@ struct TensorRecord {
 // The name of every catalog that forgets its records.
 inline constexpr char kMemoryStore[] = "memory";
 
-// Thread-safe. What a durable catalog was told survives a crash and a power loss once
-// the call has returned, unless said otherwise.
+// Thread-safe. A change of a durable catalog survives a crash and a power loss once the call has
+// returned, unless said otherwise.
 //
 // Errors of all calls: ResourceExhausted (STORE_FULL), Internal or PermissionDenied
 // (STORE_FAILED). A call that fails has changed nothing.
@@ -60,7 +66,7 @@ class TensorCatalog {
  public:
   virtual ~TensorCatalog() = default;
 
-  // False: a later catalog knows nothing of this one's records.
+  // False: it keeps no records, and Load gives none.
   virtual bool durable() const = 0;
 
   struct Contents {
@@ -78,7 +84,7 @@ class TensorCatalog {
   // The record of the upload `record.id`, if there is one, becomes this one, which is
   // complete. Returns its number.
   virtual absl::StatusOr<int64_t> Publish(const TensorRecord& record) = 0;
-  // Those that are not there are passed over.
+  // Ids that are not there are passed over.
   virtual absl::Status Delete(std::span<const std::string> ids) = 0;
 
   struct Use {

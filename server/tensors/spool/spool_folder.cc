@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "server/identity/random_hex.h"
 #include "server/net/descriptor.h"
-#include "server/tensors/random_id.h"
 #include "server/tensors/spool/file_remover.h"
 #include "server/tensors/spool/spool.h"
 #include "sparsefw/reason.h"
@@ -318,7 +318,7 @@ class FolderSpool final : public Spool {
     const Descriptor made(
         openat(fd, name->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (made.ok()) return;
-    // Not one file more fits: the tensor's own becomes the mark.
+    // The folder takes no more files: the tensor's own file becomes the mark.
     for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
       const absl::StatusOr<std::string> file = NameOfFile(id, suffix);
       if (file.ok() && renameat(fd, file->c_str(), fd, name->c_str()) == 0) return;
@@ -345,7 +345,7 @@ absl::StatusOr<Descriptor> OpenFolder(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   if (error) return SpoolError(path, "made", error.value());
-  // Other people's weights: for nobody else's eyes.
+  // The folder holds clients' weights: only the server may read it.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return SpoolError(path, "made", errno);
   Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) return SpoolError(path, "opened as a folder", errno);
@@ -370,7 +370,7 @@ absl::StatusOr<Descriptor> LockFolder(const std::string& path, int folder) {
                   "%s: a spool folder must belong to one server; %s is using it", path,
                   HolderOf(lock.get()));
   }
-  // For the message above only: on a full disk the lock holds without it.
+  // Only the message above needs the process id: the lock holds without it on a full disk.
   const std::string pid = absl::StrFormat("%d\n", getpid());
   if (ftruncate(lock.get(), 0) == 0) (void)!pwrite(lock.get(), pid.data(), pid.size(), 0);
   return lock;

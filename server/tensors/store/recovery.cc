@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/store/spool_match.h"
 #include "server/tensors/store/spooled_tensor_store.h"
@@ -17,19 +17,6 @@ namespace {
 std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
   if (record.gram.has_value()) return *record.gram;
   return record.spec;
-}
-
-Origin OriginOf(const TensorRecord& record) {
-  Origin origin;
-  origin.id = record.id;
-  origin.owner = record.owner;
-  origin.request_id = record.request_id;
-  origin.fingerprint = record.fingerprint;
-  origin.from_upload = record.from_upload;
-  origin.transient = record.transient;
-  origin.job = record.job;
-  origin.gram = record.gram;
-  return origin;
 }
 
 // A damaged record may name any file.
@@ -80,7 +67,6 @@ absl::Status SpooledTensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
   SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomId());
-  if (!catalog_.durable()) contents.records.clear();
   SPARSEFW_ASSIGN_OR_RETURN(const Leftovers left, FindLeftovers(contents));
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {
@@ -120,7 +106,7 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   // Nobody has used it later than now, whatever the clock was set to.
   const absl::Duration unused = std::max(Now() - record.use_time, absl::ZeroDuration());
   auto tensor = std::make_shared<StoredTensor>(
-      OriginOf(record), std::move(content), record.number, record.create_time, SteadyNow() - unused,
+      record, std::move(content), record.number, record.create_time, SteadyNow() - unused,
       record.from_upload ? options_.tensor_ttl : absl::InfiniteDuration(), record.expire_time);
   const std::string name = "tensors/" + record.id;
   if (file.ok()) {
@@ -152,9 +138,8 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
     return ++newest_upload_;
   };
   Upload::Keeper* const self = this;  // a private base: make_shared could not convert
-  auto upload =
-      std::make_shared<Upload>(OriginOf(record), MakeContent(spec, std::move(room)), number(),
-                               record.create_time, options_.upload_idle_ttl, true, self);
+  auto upload = std::make_shared<Upload>(record, MakeContent(spec, std::move(room)), number(),
+                                         record.create_time, options_.upload_idle_ttl, true, self);
   if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
     return Lose(record, recovered, lost);
   }

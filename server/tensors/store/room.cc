@@ -21,10 +21,9 @@ absl::Status TooLarge(std::string_view what, int64_t bytes, std::string_view lim
 
 absl::Status NotFree(Reason reason, std::string_view what, int64_t bytes, std::string_view of,
                      int64_t used, int64_t limit) {
-  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "%d bytes must be free in the %s for %s; %d of %d are in use", bytes, of,
-                        what, used, limit)),
-                    reason, {{"retry_delay_ms", kRetryDelayMs}});
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, reason,
+                      "%d bytes must be free in the %s for %s; %d of %d are in use", bytes, of,
+                      what, used, limit);
 }
 
 }  // namespace

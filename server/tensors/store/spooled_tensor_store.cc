@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -17,8 +17,13 @@
 namespace sparsefw::server {
 namespace {
 
-absl::Status InvalidOption(std::string_view message) {
-  return Invalid("OPTION_INVALID", "%s", message);
+// The record of what `origin` names.
+TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time create_time) {
+  TensorRecord record;
+  static_cast<Origin&>(record) = origin;
+  record.spec = spec;
+  record.create_time = record.use_time = create_time;
+  return record;
 }
 
 }  // namespace
@@ -36,21 +41,22 @@ absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOption
 absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
     TensorStoreOptions options, std::shared_ptr<Spool> spool) {
   if (options.gram_backend == nullptr) {
-    return InvalidOption("gram_backend must be set; got none");
+    return Invalid("OPTION_INVALID", "gram_backend must be set; got none");
   }
   if (options.budget_bytes < 1 || options.max_tensor_bytes < 1 || options.max_tensors < 1) {
-    return InvalidOption(absl::StrFormat(
+    return Invalid(
+        "OPTION_INVALID",
         "budget_bytes, max_tensor_bytes and max_tensors must be at least 1; got %d, %d and %d",
-        options.budget_bytes, options.max_tensor_bytes, options.max_tensors));
+        options.budget_bytes, options.max_tensor_bytes, options.max_tensors);
   }
   if (options.upload_idle_ttl <= absl::ZeroDuration()) {
-    return InvalidOption(absl::StrFormat("upload_idle_ttl must be above 0; got %s",
-                                         absl::FormatDuration(options.upload_idle_ttl)));
+    return Invalid("OPTION_INVALID", "upload_idle_ttl must be above 0; got %s",
+                   absl::FormatDuration(options.upload_idle_ttl));
   }
   if (options.disk_budget_bytes < 0 || options.tensor_ttl <= absl::ZeroDuration()) {
-    return InvalidOption(absl::StrFormat(
-        "disk_budget_bytes must be at least 0 and tensor_ttl above 0; got %d and %s",
-        options.disk_budget_bytes, absl::FormatDuration(options.tensor_ttl)));
+    return Invalid("OPTION_INVALID",
+                   "disk_budget_bytes must be at least 0 and tensor_ttl above 0; got %d and %s",
+                   options.disk_budget_bytes, absl::FormatDuration(options.tensor_ttl));
   }
   if (!options.now) options.now = [] { return absl::Now(); };
   if (!options.steady_now) options.steady_now = sparsefw::SteadyNow;
@@ -136,21 +142,6 @@ absl::StatusOr<UploadInfo> SpooledTensorStore::GetUpload(std::string_view name) 
 absl::Status SpooledTensorStore::DeleteUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Delete();
-}
-
-TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time create_time) {
-  TensorRecord record;
-  record.id = origin.id;
-  record.owner = origin.owner;
-  record.request_id = origin.request_id;
-  record.fingerprint = origin.fingerprint;
-  record.from_upload = origin.from_upload;
-  record.transient = origin.transient;
-  record.job = origin.job;
-  record.spec = spec;
-  record.gram = origin.gram;
-  record.create_time = record.use_time = create_time;
-  return record;
 }
 
 absl::Status SpooledTensorStore::Record(const Upload& upload, const UploadInfo& info) {

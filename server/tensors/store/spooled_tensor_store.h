@@ -116,7 +116,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   // create_upload.cc
   absl::StatusOr<Created> CreateAny(const Request& request);
   using Existing = std::variant<std::shared_ptr<Upload>, TensorInfo>;
-  // What an earlier request with this id has made, if there was one.
+  // The upload or tensor that an earlier request with this id has made, if there was one.
   absl::StatusOr<std::optional<Existing>> FindEarlier(const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Existing> FindOrAdd(const Request& request);
@@ -131,7 +131,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
   absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes,
                                                   int64_t beside);
-  // What others take of the disk budget. Waits for a database, so never under the lock.
+  // The disk budget that others take. Waits for a database, so never under the lock.
   int64_t DiskUsedBeside() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The room of one tensor, out of `room`; null: ReserveRoom.
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
@@ -161,8 +161,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   const std::shared_ptr<Budget> budget_;
   const std::shared_ptr<Budget> disk_budget_;
   TenantAccounts accounts_;
-  std::string token_salt_;                   // set by Recover
-  std::string upload_salt_;                  // likewise; numbers of uploads are those of this run
+  std::string token_salt_;   // set by Recover
+  std::string upload_salt_;  // set by Recover; numbers of uploads are those of this run
   std::vector<std::string> transient_left_;  // likewise
   std::atomic<int64_t> corrupt_{0};
   std::atomic<int64_t> unchecked_{0};
@@ -192,9 +192,6 @@ struct UploadRoom {
   int64_t disk = 0;
 };
 UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable);
-
-// The record of what `origin` names.
-TensorRecord RecordOf(const Origin& origin, const TensorSpec& spec, absl::Time create_time);
 
 }  // namespace sparsefw::server
 

@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "server/identity/owner.h"
+#include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/tensor_room.h"
 #include "server/tensors/tensor_store.h"
@@ -26,19 +26,6 @@ struct CompleteTensor {
   std::unique_ptr<SpoolFile> file;
   TensorRoom room;
   bool unchecked = false;  // its file is older than this process: to be read before it is used
-};
-
-// Who asked for it and how it is found. The upload and the tensor that it
-// becomes share `id`.
-struct Origin {
-  std::string id;
-  Owner owner;
-  std::string request_id;        // may be empty
-  std::string fingerprint;       // of the request, likewise
-  bool from_upload = false;      // false: made by the server
-  bool transient = false;        // belongs to the job of a Prune call
-  std::string job;               // whose result it is; may be empty
-  std::optional<GramSpec> gram;  // what was asked for, of an accumulation
 };
 
 // Immutable but for the count of references, the time of its last use and the

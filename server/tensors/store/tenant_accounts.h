@@ -1,4 +1,4 @@
-// What the tensors and uploads of each tenant take, and whether more may come.
+// The room that tensors and uploads of each tenant take, and its limits.
 #ifndef SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
 #define SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
 
@@ -15,10 +15,6 @@
 
 namespace sparsefw::server {
 
-// The delay of refusals for want of room: room is free when a job or an upload ends, which takes
-// seconds.
-inline constexpr char kRetryDelayMs[] = "1000";
-
 // Thread-safe; its lock is a leaf. Bytes are those of the memory budget: of an upload
 // its full size, of an accumulation its sums too. Places are for tensors, uploads and the
 // results of accepted jobs: `max_places` in all. Where there are `many` tenants one without a
@@ -34,7 +30,7 @@ class TenantAccounts {
   // Errors: ResourceExhausted (QUOTA_TENSOR_BYTES; metadata quota, limit, current and,
   //         where the bytes could be free later, retry_delay_ms)
   absl::StatusOr<Budget::Reservation> Reserve(const std::string& tenant, int64_t bytes);
-  // For what is there, or was accepted, already.
+  // Counts what is there already, or was accepted.
   Budget::Reservation Adopt(const std::string& tenant, int64_t bytes);
 
   // Errors: ResourceExhausted (QUOTA_TENSORS, as above; TOO_MANY_TENSORS, with retry_delay_ms

@@ -1,6 +1,5 @@
 // A Gram matrix, summed over activation chunks as they come.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -10,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"
@@ -24,9 +23,8 @@ namespace {
 constexpr int64_t kBlockRows = 64;
 
 absl::Status OutOfMemory(std::string_view what) {
-  return WithReason(absl::ResourceExhaustedError(
-                        absl::StrFormat("%s must fit into host memory; it does not", what)),
-                    "HOST_MEMORY", {{"retry_delay_ms", "1000"}});
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                      "%s must fit into host memory; it does not", what);
 }
 
 // Writes rows of doubles as the dtype of the result and sums up their checksum.
@@ -41,7 +39,7 @@ class ResultWriter {
       const int64_t rows = std::min(kBlockRows, cols - row);
       SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
       const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
-      SPARSEFW_RETURN_IF_ERROR(CheckRange(block, row, cols));
+      SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, dtype_));
       if (dtype_ == TensorDType::kF64) {
         SPARSEFW_RETURN_IF_ERROR(Append(std::as_bytes(block)));
         continue;
@@ -57,20 +55,6 @@ class ResultWriter {
   uint32_t crc32c() const { return crc32c_; }
 
  private:
-  // Finite activations can have a sum of squares that is beyond the dtype.
-  absl::Status CheckRange(std::span<const double> block, int64_t first_row, int64_t cols) const {
-    const double limit = dtype_ == TensorDType::kF64 ? std::numeric_limits<double>::max()
-                                                     : std::numeric_limits<float>::max();
-    const auto beyond =
-        std::ranges::find_if_not(block, [limit](double value) { return std::abs(value) <= limit; });
-    if (beyond == block.end()) return absl::OkStatus();
-    const int64_t at = beyond - block.begin();
-    return Invalid("NON_FINITE",
-                   "a Gram matrix must be finite in its gram_dtype; got %g at [%d, %d], at "
-                   "most %g fits",
-                   *beyond, first_row + at / cols, at % cols, limit);
-  }
-
   absl::Status Append(std::span<const std::byte> bytes) {
     SPARSEFW_RETURN_IF_ERROR(file_.Write(offset_, bytes));
     crc32c_ = ExtendCrc32c(crc32c_, bytes);
@@ -302,8 +286,8 @@ absl::Status GramContent::RestoreSum(GramAccumulator& sum) const {
                 "they are not: delete the upload and send all tokens again");
 }
 
-// To a new file: until the record names it, the old one is what a restart needs. It stays a part:
-// the upload's own file tells of both.
+// Writes a new file: a restart needs the old one until the record names the new one. It stays a
+// part file: the upload's own file tells of both.
 absl::StatusOr<UploadProgress> GramContent::Save() {
   UploadProgress progress = appended();
   SPARSEFW_RETURN_IF_ERROR(MakeSum());

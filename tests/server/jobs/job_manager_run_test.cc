@@ -149,7 +149,7 @@ TEST_F(RunTest, TheListenerHearsEveryJobInOrder) {
 }
 
 TEST_F(RunTest, WorksOnTheWallClock) {
-  auto store = NewMemoryJobStore();
+  auto store = NewMemoryJobStore().value();
   auto manager =
       std::make_unique<JobManager>(JobManagerOptions(), store.get(), &runner_, &listener_);
   JobSpec spec;

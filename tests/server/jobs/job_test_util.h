@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_store.h"
+#include "server/storage/sqlite_job_store.h"
 #include "sparsefw/status_macros.h"
 #include "tests/server/jobs/fake_clock.h"
 #include "tests/server/jobs/puppet_runner.h"
@@ -212,7 +213,7 @@ class FaultyStore final : public JobStore {
   std::function<absl::Status(std::string_view)> get_fault = delete_fault;
 
  private:
-  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
+  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore().value();
 };
 
 class JobManagerTest : public ::testing::Test {

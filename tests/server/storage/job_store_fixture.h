@@ -45,7 +45,7 @@ class Memory final : public Opened {
   JobStore& store() override { return *store_; }
 
  private:
-  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore();
+  const std::unique_ptr<JobStore> store_ = NewMemoryJobStore().value();
 };
 
 class Sqlite final : public Opened {

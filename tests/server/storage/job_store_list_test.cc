@@ -87,7 +87,7 @@ TEST_P(JobStoreTest, RefusesTokensAndSizesThatItDidNotGive) {
       StatusIs(absl::StatusCode::kInvalidArgument, "PAGE_TOKEN_INVALID", "page_token");
   EXPECT_THAT(store().List({}, 1, "2"), refused);
   EXPECT_THAT(store().List({}, 1, token + "z"), refused);
-  EXPECT_THAT(store().List({}, 1, token.substr(0, token.find('-') + 1)), refused);
+  EXPECT_THAT(store().List({}, 1, token.substr(0, token.size() / 2)), refused);
   const auto other_server = GetParam().open();
   EXPECT_THAT(other_server->store().List({}, 1, token), refused);
   EXPECT_THAT(store().List({}, 0, ""),

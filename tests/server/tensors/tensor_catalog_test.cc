@@ -1,4 +1,4 @@
-// The behaviour of every catalog of tensors, in memory and in SQLite.
+// The catalogs of tensors, in SQLite and in memory.
 #include "server/tensors/catalog/tensor_catalog.h"
 
 #include <algorithm>
@@ -19,21 +19,12 @@ namespace {
 
 using testing::IsOk;
 
-struct Kind {
-  std::string name;
-  bool durable = false;
-};
-
-class TensorCatalogTest : public ::testing::TestWithParam<Kind> {
+class TensorCatalogTest : public ::testing::Test {
  protected:
   TensorCatalogTest() { Open(); }
 
-  // Opens a durable catalog anew, as the next process does.
+  // Opens the catalog anew, as the next process does.
   void Open() {
-    if (!GetParam().durable) {
-      if (catalog_ == nullptr) catalog_ = NewMemoryTensorCatalog();
-      return;
-    }
     catalog_.reset();
     database_.reset();
     auto database = Database::Open(folder_.File("sparsefw.db"));
@@ -53,10 +44,6 @@ class TensorCatalogTest : public ::testing::TestWithParam<Kind> {
   std::unique_ptr<TensorCatalog> catalog_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, TensorCatalogTest,
-                         ::testing::Values(Kind{"memory", false}, Kind{"sqlite", true}),
-                         [](const auto& parameter) { return parameter.param.name; });
-
 TensorRecord Upload(const std::string& id) {
   TensorRecord record;
   record.id = id;
@@ -67,12 +54,12 @@ TensorRecord Upload(const std::string& id) {
   return record;
 }
 
-TEST_P(TensorCatalogTest, BeginsEmptyAndSaysWhetherItLasts) {
-  EXPECT_EQ(catalog_->durable(), GetParam().durable);
+TEST_F(TensorCatalogTest, BeginsEmptyAndLasts) {
+  EXPECT_TRUE(catalog_->durable());
   EXPECT_TRUE(Records().empty());
 }
 
-TEST_P(TensorCatalogTest, KeepsEveryField) {
+TEST_F(TensorCatalogTest, KeepsEveryField) {
   TensorRecord gram = Upload("a");
   gram.request_id = "request 'quoted' \n";
   gram.fingerprint = std::string("\0'\xff", 3);
@@ -94,7 +81,7 @@ TEST_P(TensorCatalogTest, KeepsEveryField) {
   EXPECT_EQ(Records(), (std::vector<TensorRecord>{gram, result}));
 }
 
-TEST_P(TensorCatalogTest, CommitsProgress) {
+TEST_F(TensorCatalogTest, CommitsProgress) {
   TensorRecord upload = Upload("a");
   upload.number = *catalog_->Insert(upload);
   SPARSEFW_ASSERT_OK(catalog_->Commit("a", {12, 0x89abcdef, ""}));
@@ -104,7 +91,7 @@ TEST_P(TensorCatalogTest, CommitsProgress) {
   EXPECT_EQ(Records(), std::vector<TensorRecord>{upload});
 }
 
-TEST_P(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
+TEST_F(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   TensorRecord first = Upload("a");
   first.request_id = "r";
   first.number = *catalog_->Insert(first);
@@ -123,7 +110,7 @@ TEST_P(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   EXPECT_EQ(Records().size(), 3U);
 }
 
-TEST_P(TensorCatalogTest, NumbersAreNeverGivenAgain) {
+TEST_F(TensorCatalogTest, NumbersAreNeverGivenAgain) {
   int64_t last = 0;
   for (int round = 0; round < 5; ++round) {
     const int64_t number = *catalog_->Insert(Upload("a"));
@@ -134,7 +121,7 @@ TEST_P(TensorCatalogTest, NumbersAreNeverGivenAgain) {
   }
 }
 
-TEST_P(TensorCatalogTest, ARequestIdBelongsToATenantAndToItsLastRecord) {
+TEST_F(TensorCatalogTest, ARequestIdBelongsToATenantAndToItsLastRecord) {
   TensorRecord mine = Upload("a");
   mine.request_id = "r";
   TensorRecord theirs = Upload("b");
@@ -151,7 +138,7 @@ TEST_P(TensorCatalogTest, ARequestIdBelongsToATenantAndToItsLastRecord) {
   EXPECT_EQ(ids, (std::vector<std::string>{"b", "c"}));
 }
 
-TEST_P(TensorCatalogTest, RemembersUses) {
+TEST_F(TensorCatalogTest, RemembersUses) {
   SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("a")));
   SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("b")));
   const absl::Time later = absl::FromUnixSeconds(1'800'000'000);
@@ -161,11 +148,19 @@ TEST_P(TensorCatalogTest, RemembersUses) {
   EXPECT_EQ(Records()[1].use_time, later);
 }
 
-TEST_P(TensorCatalogTest, TheSaltStays) {
+TEST_F(TensorCatalogTest, TheSaltStays) {
   const std::string salt = catalog_->Load()->salt;
   EXPECT_GE(salt.size(), 32U);
   Open();
   EXPECT_EQ(catalog_->Load()->salt, salt);
+}
+
+TEST(MemoryTensorCatalogTest, GivesNumbersAndKeepsNothing) {
+  const std::unique_ptr<TensorCatalog> catalog = NewMemoryTensorCatalog();
+  EXPECT_FALSE(catalog->durable());
+  const int64_t first = *catalog->Insert(Upload("a"));
+  EXPECT_GT(*catalog->Publish(Upload("a")), first);
+  EXPECT_TRUE(catalog->Load()->records.empty());
 }
 
 }  // namespace
