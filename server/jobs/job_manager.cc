@@ -23,9 +23,8 @@ int JobsAtOnce(const JobManagerOptions& options) {
 }
 
 absl::Status NotFinished(const Job& job) {
-  return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                        "%s has not ended; cancel it before deleting it, or wait", job.name)),
-                    "JOB_NOT_FINISHED");
+  return Refuse(absl::StatusCode::kFailedPrecondition, "JOB_NOT_FINISHED",
+                "%s has not ended; cancel it before deleting it, or wait", job.name);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace sparsefw::server {
 
-void ResultFetches::Told(const std::string& mask) {
+void ResultFetches::Sending(const std::string& mask) {
   MutexLock lock(mutex_);
   DropLate();
   outstanding_.emplace(mask, clock_.SteadyNow() + grace_);

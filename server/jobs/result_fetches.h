@@ -20,10 +20,10 @@ class ResultFetches {
   // `clock` outlives it.
   ResultFetches(absl::Duration grace, Clock& clock) : grace_(grace), clock_(clock) {}
 
-  // To be called before the message with the mask is sent, so that it comes before
-  // Fetched; NotTold when it could not be sent.
-  void Told(const std::string& mask);
-  void NotTold(const std::string& mask) { Remove(mask); }
+  // A watcher is about to be told of the mask. The call comes before the message, so that it
+  // comes before Fetched; NotSent takes it back.
+  void Sending(const std::string& mask);
+  void NotSent(const std::string& mask) { Remove(mask); }
   void Fetched(const std::string& mask) { Remove(mask); }  // to its end
   // Returns when no read is outstanding, or at `end`.
   void WaitUntilFetched(absl::Time end);

@@ -55,27 +55,27 @@ class CheckpointFolder::Sink final : public CheckpointSink {
   absl::Status Begin(const CheckpointInfo& /*info*/) override {
     const int fd = openat(folder_.folder_.get(), part_.c_str(),
                           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return Told(Failed("made", errno));
+    if (fd < 0) return Reported(Failed("made", errno));
     file_ = fdopen(fd, "wb");
     if (file_ != nullptr) return absl::OkStatus();
     const int error = errno;
     close(fd);
-    return Told(Failed("made", error));
+    return Reported(Failed("made", error));
   }
 
   absl::Status Write(std::span<const std::byte> piece) override {
     if (std::fwrite(piece.data(), 1, piece.size(), file_) == piece.size()) return absl::OkStatus();
-    return Told(Failed("written", errno));
+    return Reported(Failed("written", errno));
   }
 
   absl::Status Commit() override {
     if (std::fflush(file_) != 0 || fdatasync(fileno(file_)) != 0) {
-      return Told(Failed("written", errno));
+      return Reported(Failed("written", errno));
     }
     Failpoint("checkpoint.written");
     const int folder = folder_.folder_.get();
     if (renameat(folder, part_.c_str(), folder, name_.c_str()) != 0 || fsync(folder) != 0) {
-      return Told(Failed("named", errno));
+      return Reported(Failed("named", errno));
     }
     Failpoint("checkpoint.committed");
     std::fclose(std::exchange(file_, nullptr));
@@ -89,7 +89,7 @@ class CheckpointFolder::Sink final : public CheckpointSink {
   }
 
  private:
-  absl::Status Told(absl::Status error) const {
+  absl::Status Reported(absl::Status error) const {
     folder_.on_error_(job_, error);
     return error;
   }

@@ -52,8 +52,7 @@ std::vector<const Backend*> WithDeviceMemory(const std::vector<const Backend*>& 
 // "cuda:0,2" -> "cuda:0", "cuda:2". Errors: InvalidArgument.
 absl::StatusOr<std::vector<std::string>> ExpandList(std::string_view list) {
   const auto invalid = [list](const std::string& rule) {
-    return WithReason(absl::InvalidArgumentError(absl::StrFormat("device %s; got %s", rule, list)),
-                      "OPTION_INVALID");
+    return Invalid("OPTION_INVALID", "device %s; got %s", rule, list);
   };
   std::vector<std::string> names;
   const std::vector<std::string> entries =

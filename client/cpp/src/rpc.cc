@@ -24,7 +24,7 @@ std::chrono::system_clock::time_point DeadlineIn(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
 }
 
-// Until then, or until stop is requested.
+// Sleeps until `end`, or until stop is requested.
 void SleepUntil(absl::Time end, const CallOptions& call) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -35,7 +35,7 @@ void SleepUntil(absl::Time end, const CallOptions& call) {
 
 // The wait for a channel that is lost, between two looks at the stop token.
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
-// After a stop, for an answer that names what a call has made.
+// How long a stop waits for an answer that names what the call has made.
 constexpr absl::Duration kAnswerTime = absl::Seconds(1);
 
 // Cancels an RPC that has no answer kAnswerTime after stop was requested.
@@ -76,7 +76,7 @@ std::string Reason(std::string_view message) {
 }  // namespace
 
 absl::Status Stopped() {
-  return WithReason(absl::CancelledError("stopped by the caller"), "STOPPED");
+  return Refuse(absl::StatusCode::kCancelled, "STOPPED", "stopped by the caller");
 }
 
 Rpc::Rpc(std::string address, ClientOptions options)

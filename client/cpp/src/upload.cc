@@ -17,10 +17,6 @@ namespace {
 using internal::CancelOnStop;
 using internal::Rpc;
 
-absl::Status Mismatch(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "CLIENT_ARGUMENT");
-}
-
 absl::Status Unfinished(const char* method) {
   return Refuse(absl::StatusCode::kInternal, "PROTOCOL", "%s ended without the finished tensor",
                 method);
@@ -145,7 +141,7 @@ class ActivationContent final : public internal::UploadContent {
   }
 
  private:
-  // From this token on, at most so many of one batch; empty after the last.
+  // At most so many tokens of one batch, from this token on; empty after the last.
   std::span<const std::byte> Chunk(int64_t token, int64_t most) const {
     for (const auto& batch : batches_) {
       const int64_t rows = static_cast<int64_t>(batch.size()) / row_bytes_;
@@ -176,7 +172,8 @@ absl::StatusOr<v1::Tensor> Client::UploadTensor(const v1::TensorSpec& spec,
                                                 const std::string& request_id) {
   SPARSEFW_ASSIGN_OR_RETURN(const int64_t size, ByteSize(spec));
   if (size != static_cast<int64_t>(bytes.size())) {
-    return Mismatch(absl::StrFormat("dims and dtype ask for %d bytes; got %d", size, bytes.size()));
+    return Invalid("CLIENT_ARGUMENT", "dims and dtype ask for %d bytes; got %d", size,
+                   bytes.size());
   }
   TensorContent content(*rpc_, spec, bytes, progress, call);
   return internal::RunUpload(*rpc_, content, call, request_id);
@@ -195,18 +192,19 @@ absl::StatusOr<v1::Tensor> Client::UploadGramFromBatches(
     const TransferCallback& progress, const CallOptions& call, const std::string& request_id) {
   const auto dtype = FromProto(spec.activation_dtype());
   if (!dtype || spec.d_in() < 1)
-    return Mismatch("activations need a dtype and a d_in of at least 1");
+    return Invalid("CLIENT_ARGUMENT", "activations need a dtype and a d_in of at least 1");
   const int64_t widest = ClientOptions::kMaxChunkBytes / static_cast<int64_t>(SizeOf(*dtype));
   if (spec.d_in() > widest) {
-    return Mismatch(absl::StrFormat("d_in must be at most %d, one token to a message; got %d",
-                                    widest, spec.d_in()));
+    return Invalid("CLIENT_ARGUMENT", "d_in must be at most %d, one token to a message; got %d",
+                   widest, spec.d_in());
   }
   const int64_t row_bytes = spec.d_in() * static_cast<int64_t>(SizeOf(*dtype));
-  if (batches.empty()) return Mismatch("there must be at least one batch of activations");
+  if (batches.empty())
+    return Invalid("CLIENT_ARGUMENT", "there must be at least one batch of activations");
   for (const auto& batch : batches) {
     if (!batch.empty() && static_cast<int64_t>(batch.size()) % row_bytes == 0) continue;
-    return Mismatch(absl::StrFormat("activations must be whole tokens of %d bytes; got %d bytes",
-                                    row_bytes, batch.size()));
+    return Invalid("CLIENT_ARGUMENT", "activations must be whole tokens of %d bytes; got %d bytes",
+                   row_bytes, batch.size());
   }
   ActivationContent content(*rpc_, spec, batches, row_bytes, progress, call);
   return internal::RunUpload(*rpc_, content, call, request_id);

@@ -15,10 +15,9 @@ Mask::Mask(int64_t rows, int64_t cols)
 absl::StatusOr<Mask> Mask::FromBytes(int64_t rows, int64_t cols, std::span<const std::byte> bytes) {
   const int64_t row_bytes = (cols + 7) / 8;
   if (rows < 0 || cols < 0 || bytes.size() != static_cast<size_t>(rows * row_bytes)) {
-    return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                          "a mask of shape [%d, %d] must be rows*ceil(cols/8) bytes; got %d bytes",
-                          rows, cols, bytes.size())),
-                      "SHAPE_MISMATCH");
+    return Invalid("SHAPE_MISMATCH",
+                   "a mask of shape [%d, %d] must be rows*ceil(cols/8) bytes; got %d bytes", rows,
+                   cols, bytes.size());
   }
   Mask mask(rows, cols);
   if (!bytes.empty()) std::memcpy(mask.bytes_.data(), bytes.data(), bytes.size());
@@ -27,11 +26,9 @@ absl::StatusOr<Mask> Mask::FromBytes(int64_t rows, int64_t cols, std::span<const
     const auto padding = static_cast<uint8_t>(0xFFU << used);
     for (int64_t row = 0; row < rows; ++row) {
       if ((mask.row(row)[row_bytes - 1] & padding) != 0) {
-        return WithReason(
-            absl::InvalidArgumentError(absl::StrFormat(
-                "padding bits of a mask must be 0; row %d of shape [%d, %d] has one set", row, rows,
-                cols)),
-            "MASK_PADDING");
+        return Invalid("MASK_PADDING",
+                       "padding bits of a mask must be 0; row %d of shape [%d, %d] has one set",
+                       row, rows, cols);
       }
     }
   }

@@ -45,8 +45,7 @@ absl::Status FileError(std::string_view path, std::string_view action, int error
 }
 
 absl::Status InvalidFile(std::string_view path, std::string_view rule) {
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat("%s: %s", path, rule)),
-                    "FILE_INVALID");
+  return Invalid("FILE_INVALID", "%s: %s", path, rule);
 }
 
 }  // namespace sparsefw::io

@@ -42,9 +42,7 @@ class FileDescriptor {
 };
 
 absl::Status EntryError(const SafetensorsEntry& entry, std::string_view rule, Reason reason) {
-  return WithReason(absl::InvalidArgumentError(
-                        absl::StrFormat("%s: tensor %s: %s", entry.file, Quoted(entry.name), rule)),
-                    reason);
+  return Invalid(reason, "%s: tensor %s: %s", entry.file, Quoted(entry.name), rule);
 }
 
 absl::StatusOr<std::span<const std::byte>> MapFile(const std::string& path) {
@@ -158,14 +156,12 @@ absl::StatusOr<const SafetensorsEntry*> SafetensorsFile::Find(std::string_view n
   }
   const std::string there = names.empty() ? "no tensor" : absl::StrJoin(names, ", ");
   if (name.empty() && !entries.empty()) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "%s: a tensor must be named in a file of several; it holds %s", impl_->path, there)),
-        "TENSOR_AMBIGUOUS");
+    return Invalid("TENSOR_AMBIGUOUS",
+                   "%s: a tensor must be named in a file of several; it holds %s", impl_->path,
+                   there);
   }
-  return WithReason(absl::NotFoundError(absl::StrFormat("%s: there is no tensor %s; it holds %s",
-                                                        impl_->path, Quoted(name), there)),
-                    "TENSOR_NOT_FOUND");
+  return Refuse(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND",
+                "%s: there is no tensor %s; it holds %s", impl_->path, Quoted(name), there);
 }
 
 absl::StatusOr<DType> SafetensorsEntry::dtype() const {

@@ -10,10 +10,6 @@
 namespace sparsefw {
 namespace {
 
-absl::Status PatternInvalid(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "PATTERN_INVALID");
-}
-
 int64_t KeptOf(int64_t size, double sparsity) {
   return size - static_cast<int64_t>(std::floor(static_cast<double>(size) * sparsity));
 }
@@ -46,26 +42,25 @@ std::string ToString(const Pattern& pattern) {
 
 absl::Status ValidatePattern(const Pattern& pattern, int64_t rows, int64_t cols) {
   if (rows < 1 || cols < 1 || rows > std::numeric_limits<int64_t>::max() / cols) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "rows and cols must be at least 1 and rows*cols below 2^63; got [%d, %d]", rows, cols)),
-        "SHAPE_MISMATCH");
+    return Invalid("SHAPE_MISMATCH",
+                   "rows and cols must be at least 1 and rows*cols below 2^63; got [%d, %d]", rows,
+                   cols);
   }
   if (pattern.kind != Pattern::Kind::kKeepOfGroup) {
     // The negation catches NaN.
     if (!(pattern.sparsity >= 0 && pattern.sparsity <= 1)) {
-      return PatternInvalid(
-          absl::StrFormat("sparsity must be in [0, 1]; got %s", NumberText(pattern.sparsity)));
+      return Invalid("PATTERN_INVALID", "sparsity must be in [0, 1]; got %s",
+                     NumberText(pattern.sparsity));
     }
     return absl::OkStatus();
   }
   if (pattern.group < 1 || pattern.keep < 1 || pattern.keep > pattern.group) {
-    return PatternInvalid(absl::StrFormat("keep must be in [1, group]; got keep=%d, group=%d",
-                                          pattern.keep, pattern.group));
+    return Invalid("PATTERN_INVALID", "keep must be in [1, group]; got keep=%d, group=%d",
+                   pattern.keep, pattern.group);
   }
   if (cols % pattern.group != 0) {
-    return PatternInvalid(absl::StrFormat("cols must be divisible by group; got cols=%d, group=%d",
-                                          cols, pattern.group));
+    return Invalid("PATTERN_INVALID", "cols must be divisible by group; got cols=%d, group=%d",
+                   cols, pattern.group);
   }
   return absl::OkStatus();
 }

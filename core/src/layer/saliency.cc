@@ -19,40 +19,30 @@ namespace {
 constexpr int64_t kRowGrain = 16;
 constexpr int64_t kColumnGrain = 1024;
 
-absl::Status ShapeMismatch(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "SHAPE_MISMATCH");
-}
-
-absl::Status OptionInvalid(const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), "OPTION_INVALID");
-}
-
 absl::Status ValidateInputs(ConstMatrixView weights, std::span<const double> gram_diag,
                             const SaliencyOptions& options) {
   if (weights.dtype() == DType::kF64 || weights.dtype() == DType::kBool) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat(
-            "the dtype of weights must be F32, F16 or BF16; got %s", DTypeName(weights.dtype()))),
-        "DTYPE_UNSUPPORTED");
+    return Invalid("DTYPE_UNSUPPORTED", "the dtype of weights must be F32, F16 or BF16; got %s",
+                   DTypeName(weights.dtype()));
   }
   if (options.method == SaliencyMethod::kMagnitude) return absl::OkStatus();
   if (std::ssize(gram_diag) != weights.cols()) {
-    return ShapeMismatch(absl::StrFormat(
+    return Invalid(
+        "SHAPE_MISMATCH",
         "the diagonal of gram must have one value per input; got %d for weights [%d, %d]",
-        gram_diag.size(), weights.rows(), weights.cols()));
+        gram_diag.size(), weights.rows(), weights.cols());
   }
   for (size_t col = 0; col < gram_diag.size(); ++col) {
     if (!(gram_diag[col] >= 0)) {
-      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                            "the diagonal of gram must be at least 0; got gram[%d, %d]=%g", col,
-                            col, gram_diag[col])),
-                        "GRAM_NEGATIVE_DIAGONAL");
+      return Invalid("GRAM_NEGATIVE_DIAGONAL",
+                     "the diagonal of gram must be at least 0; got gram[%d, %d]=%g", col, col,
+                     gram_diag[col]);
     }
   }
   if (options.method == SaliencyMethod::kRia &&
       !(options.ria_exponent >= 0 && std::isfinite(options.ria_exponent))) {
-    return OptionInvalid(absl::StrFormat("ria_exponent must be finite and at least 0; got %s",
-                                         NumberText(options.ria_exponent)));
+    return Invalid("OPTION_INVALID", "ria_exponent must be finite and at least 0; got %s",
+                   NumberText(options.ria_exponent));
   }
   return absl::OkStatus();
 }
@@ -111,9 +101,8 @@ std::vector<double> InverseRowSums(ConstMatrixView weights) {
 absl::Status ValidateScores(ConstMatrixView scores, const Pattern& pattern) {
   SPARSEFW_RETURN_IF_ERROR(ValidatePattern(pattern, scores.rows(), scores.cols()));
   if (scores.dtype() == DType::kF32) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                        "the dtype of scores must be F32; got %s", DTypeName(scores.dtype()))),
-                    "DTYPE_UNSUPPORTED");
+  return Invalid("DTYPE_UNSUPPORTED", "the dtype of scores must be F32; got %s",
+                 DTypeName(scores.dtype()));
 }
 
 int64_t FixedCount(double alpha, int64_t kept) {
@@ -167,14 +156,14 @@ absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pa
                               double alpha) {
   SPARSEFW_RETURN_IF_ERROR(ValidateScores(scores, pattern));
   if (warm.rows() != scores.rows() || warm.cols() != scores.cols()) {
-    return ShapeMismatch(
-        absl::StrFormat("the warm-start mask must have the shape of the scores; got [%d, %d] "
-                        "for scores [%d, %d]",
-                        warm.rows(), warm.cols(), scores.rows(), scores.cols()));
+    return Invalid("SHAPE_MISMATCH",
+                   "the warm-start mask must have the shape of the scores; got [%d, %d] "
+                   "for scores [%d, %d]",
+                   warm.rows(), warm.cols(), scores.rows(), scores.cols());
   }
   // The negation catches NaN.
   if (!(alpha >= 0 && alpha <= 1)) {
-    return OptionInvalid(absl::StrFormat("alpha must be in [0, 1]; got %s", NumberText(alpha)));
+    return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got %s", NumberText(alpha));
   }
   const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
   Mask fixed(scores.rows(), scores.cols());

@@ -17,14 +17,9 @@
 namespace sparsefw {
 namespace {
 
-absl::Status Invalid(Reason reason, const std::string& message) {
-  return WithReason(absl::InvalidArgumentError(message), reason);
-}
-
 absl::Status OutOfMemory(int64_t d_in) {
-  return WithReason(absl::ResourceExhaustedError(
-                        absl::StrFormat("no memory for a Gram accumulation of d_in=%d", d_in)),
-                    "OUT_OF_MEMORY");
+  return Refuse(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                "no memory for a Gram accumulation of d_in=%d", d_in);
 }
 
 void CopyTokens(ConstMatrixView from, int64_t first, Matrix<float>& to) {
@@ -63,29 +58,27 @@ void AddSymmetrised(ConstMatrixView gram, Matrix<double>& sum) {
 absl::Status ValidateChunk(ConstMatrixView chunk, int64_t d_in, int64_t tokens_before) {
   if (chunk.dtype() == DType::kF64 || chunk.dtype() == DType::kBool) {
     return Invalid("DTYPE_UNSUPPORTED",
-                   absl::StrFormat("the dtype of activations must be one of F32, F16, BF16; got %s",
-                                   DTypeName(chunk.dtype())));
+                   "the dtype of activations must be one of F32, F16, BF16; got %s",
+                   DTypeName(chunk.dtype()));
   }
   if (chunk.cols() != d_in || chunk.stride() < chunk.cols() || chunk.rows() < 0) {
     return Invalid("SHAPE_MISMATCH",
-                   absl::StrFormat("activations must be [tokens, %d]; got [%d, %d] with stride %d",
-                                   d_in, chunk.rows(), chunk.cols(), chunk.stride()));
+                   "activations must be [tokens, %d]; got [%d, %d] with stride %d", d_in,
+                   chunk.rows(), chunk.cols(), chunk.stride());
   }
   const std::optional<NonFinite> found = FindNonFinite(chunk);
   if (!found) return absl::OkStatus();
-  return Invalid("NON_FINITE",
-                 absl::StrFormat("activations must be finite; got activations[%d, %d]=%g",
-                                 tokens_before + found->row, found->col, found->value));
+  return Invalid("NON_FINITE", "activations must be finite; got activations[%d, %d]=%g",
+                 tokens_before + found->row, found->col, found->value);
 }
 
 absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t token_count) {
   if (gram.rows() != d_in || gram.cols() != d_in) {
-    return Invalid("SHAPE_MISMATCH", absl::StrFormat("gram must be [%d, %d]; got [%d, %d]", d_in,
-                                                     d_in, gram.rows(), gram.cols()));
+    return Invalid("SHAPE_MISMATCH", "gram must be [%d, %d]; got [%d, %d]", d_in, d_in, gram.rows(),
+                   gram.cols());
   }
   if (token_count < 0) {
-    return Invalid("OPTION_INVALID",
-                   absl::StrFormat("token_count must be at least 0; got %d", token_count));
+    return Invalid("OPTION_INVALID", "token_count must be at least 0; got %d", token_count);
   }
   return ValidateGram(gram);
 }
@@ -93,7 +86,7 @@ absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t tok
 absl::StatusOr<std::unique_ptr<GramAccumulator>> CpuGramAccumulator::Create(int64_t d_in,
                                                                             int threads) {
   if (d_in < 1) {
-    return Invalid("SHAPE_MISMATCH", absl::StrFormat("d_in must be at least 1; got %d", d_in));
+    return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
   }
   try {
     return std::unique_ptr<GramAccumulator>(new CpuGramAccumulator(d_in, threads));

@@ -45,16 +45,13 @@ class ReferenceBackendImpl final : public Backend {
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
                                                                          int) const override {
     if (d_in < 1) {
-      return WithReason(
-          absl::InvalidArgumentError(absl::StrFormat("d_in must be at least 1; got %d", d_in)),
-          "SHAPE_MISMATCH");
+      return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
     }
     try {
       return std::make_unique<ReferenceGramAccumulator>(d_in);
     } catch (const std::bad_alloc&) {
-      return WithReason(absl::ResourceExhaustedError(
-                            absl::StrFormat("no memory for a Gram accumulation of d_in=%d", d_in)),
-                        "OUT_OF_MEMORY");
+      return Refuse(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                    "no memory for a Gram accumulation of d_in=%d", d_in);
     }
   }
 

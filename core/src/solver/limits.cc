@@ -8,8 +8,8 @@
 namespace sparsefw {
 
 absl::Status CancelledBeforeMask() {
-  return WithReason(absl::CancelledError("the solve was cancelled before there was a mask"),
-                    "CANCELLED");
+  return Refuse(absl::StatusCode::kCancelled, "CANCELLED",
+                "the solve was cancelled before there was a mask");
 }
 
 Limits::Limits(std::function<absl::Time()> clock, const StopSignal* stop, absl::Time deadline,
@@ -23,8 +23,8 @@ Limits::Limits(std::function<absl::Time()> clock, const StopSignal* stop, absl::
 absl::Status Limits::CheckBeforeMask() const {
   if (stopped()) return CancelledBeforeMask();
   if (!past_deadline()) return absl::OkStatus();
-  return WithReason(absl::DeadlineExceededError("the deadline passed before there was a mask"),
-                    "DEADLINE_EXCEEDED");
+  return Refuse(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                "the deadline passed before there was a mask");
 }
 
 bool Limits::TimeForStep() const {

@@ -30,8 +30,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                         const Backend& backend, SweepObserver& observer, const StopSignal* stop,
                         const SweepStart& start) {
   if (points.empty()) {
-    return WithReason(absl::InvalidArgumentError("a sweep must have at least 1 point; got 0"),
-                      "OPTION_INVALID");
+    return Invalid("OPTION_INVALID", "a sweep must have at least 1 point; got 0");
   }
   LayerCache cache;
   cache.reused = points.size() > start.first_point + 1;
@@ -54,7 +53,7 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
                                                    .checkpoints = checkpoints,
                                                    .sweep_point = static_cast<int>(index)});
     checkpoints.resume = {};  // of the first point only
-    // There is no result of the point yet: it can be begun without the checkpoint.
+    // The point has no result yet, so it can begin without the checkpoint.
     if (HasReason(result.status(), "CHECKPOINT_INVALID")) return result.status();
     // An engine that failed on the way is in no defined state.
     if (!result.ok()) cache.engine.reset();

@@ -31,7 +31,7 @@ absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
   });
 }
 
-// In the units and values of the given dtype.
+// The weights in the units and values of the given dtype.
 absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale, DType dtype,
                                          const ParallelContext& context) {
   Matrix<float> result(layer.rows, layer.cols);
@@ -47,10 +47,9 @@ absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale,
   const std::optional<NonFinite> found = FindNonFinite(result.view());
   if (!found) return result;
   const double value = std::ldexp(layer.weights(found->row, found->col), -scale.weights_exponent);
-  return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                        "the new weights must fit in the dtype of weights, %s; got %g at [%d, %d]",
-                        DTypeName(dtype), value, found->row, found->col)),
-                    "NON_FINITE");
+  return Invalid("NON_FINITE",
+                 "the new weights must fit in the dtype of weights, %s; got %g at [%d, %d]",
+                 DTypeName(dtype), value, found->row, found->col);
 }
 
 }  // namespace

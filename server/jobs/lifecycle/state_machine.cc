@@ -11,7 +11,7 @@
 namespace sparsefw::server {
 absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id,
                                   std::string_view fingerprint, const JobRoom& room) {
-  // Before it is stored: a client that finds it in a list can watch it.
+  // Added before it is stored, so that a client that finds it in a list can watch it.
   parts_.table.Add(job);
   const absl::Status stored = parts_.store.Insert(*job->Current(), request_id, fingerprint, room);
   if (!stored.ok()) {
@@ -262,10 +262,9 @@ absl::StatusOr<std::shared_ptr<EventQueue>> StateMachine::Watch(ActiveJob& job,
 
 StateMachine::Ending StateMachine::DeadlinePassed(const Job& job) {
   return {JobState::kFailed,
-          WithReason(absl::DeadlineExceededError(
-                         absl::StrFormat("the deadline of %s passed before the job started",
-                                         absl::FormatDuration(job.spec.deadline))),
-                     "DEADLINE_EXCEEDED"),
+          Refuse(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                 "the deadline of %s passed before the job started",
+                 absl::FormatDuration(job.spec.deadline)),
           std::nullopt};
 }
 

@@ -20,8 +20,8 @@ constexpr int kEndsAtOnce = 8;
 constexpr absl::Duration kStartRetry = absl::Seconds(1);
 
 absl::Status DeadlinePassedRunning() {
-  return WithReason(absl::DeadlineExceededError("the deadline passed before there was a mask"),
-                    "DEADLINE_EXCEEDED");
+  return Refuse(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                "the deadline passed before there was a mask");
 }
 
 // The outcome of a run that was stopped because its deadline had passed: as if it had seen so
@@ -123,7 +123,7 @@ void Workers::RunJob(Lease& lease) {
     return scheduler_.Release(lease);
   }
   if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
-  // Before the end is announced: a client may delete the tensors at once.
+  // Dropped before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
   if (durable_) scheduler_.Release(lease);
   states_.End(active, JobState::kRunning, EndingOf(std::move(outcome)));

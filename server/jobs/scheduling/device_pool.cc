@@ -49,16 +49,13 @@ absl::Status DevicePool::CheckPossible(const DeviceNeed& need) const {
     room.push_back(absl::StrFormat("%d on %s", usage.device.memory_bytes, usage.device.name));
   }
   if (room.empty()) {
-    return WithReason(absl::FailedPreconditionError(absl::StrFormat(
-                          "device must be one that works; got %s, lost until the server restarts",
-                          absl::StrJoin(need.devices, ", "))),
-                      "DEVICE_UNAVAILABLE");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
+                  "device must be one that works; got %s, lost until the server restarts",
+                  absl::StrJoin(need.devices, ", "));
   }
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "the job needs about %d bytes of device memory; running jobs may use %s together",
-          need.total_bytes(), absl::StrJoin(room, ", "))),
-      "DEVICE_MEMORY");
+  return Refuse(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                "the job needs about %d bytes of device memory; running jobs may use %s together",
+                need.total_bytes(), absl::StrJoin(room, ", "));
 }
 
 std::optional<std::string> DevicePool::Choose(const DeviceNeed& need,

@@ -225,10 +225,9 @@ absl::Status Scheduler::MoveToAnotherDevice(Lease& lease, const absl::Status& lo
       break;
     }
     if (job.deadline <= clock_.SteadyNow()) {
-      status = WithReason(
-          absl::DeadlineExceededError("the deadline passed while the job waited for another "
-                                      "device: its own was lost"),
-          "DEADLINE_EXCEEDED");
+      status = Refuse(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                      "the deadline passed while the job waited for another "
+                      "device: its own was lost");
       break;
     }
     clock_.WaitUntil(work_, mutex_, job.deadline);

@@ -14,20 +14,17 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kMaxPriority = 100;
-// A place in the queue may be free soon.
-constexpr const char* kQueueFullRetryMs = "1000";
 
 absl::Status Draining() {
-  return WithReason(
-      absl::UnavailableError("the server is shutting down and accepts no more jobs; try again"),
-      "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
+  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
+                      "the server is shutting down and accepts no more jobs; try again");
 }
 
 absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queued) {
   ReasonMetadata metadata = {{"quota", "max-queued-jobs"},
                              {"limit", absl::StrFormat("%d", most)},
                              {"current", absl::StrFormat("%d", queued)}};
-  if (most > 0) metadata.emplace("retry_delay_ms", kQueueFullRetryMs);
+  if (most > 0) metadata.emplace(kRetryDelay, kRetryDelayMs);
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
                         "queued jobs of tenant %s must be at most max-queued-jobs of %d; there "
                         "are %d",
@@ -154,10 +151,9 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
                             parts_.store.FindRequest(request.tenant, request.id));
   if (!record) return std::nullopt;
   if (record->fingerprint != fingerprint) {
-    return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                          "request_id \"%s\" was used for %s with another request body", request.id,
-                          record->job)),
-                      "REQUEST_ID_REUSED");
+    return Invalid("REQUEST_ID_REUSED",
+                   "request_id \"%s\" was used for %s with another request body", request.id,
+                   record->job);
   }
   absl::StatusOr<Job> job = parts_.find(record->job);
   // Deleted since we looked, and its request id with it.
@@ -178,10 +174,9 @@ absl::Status Submission::ReserveSlot(const std::string& tenant) {
     if (queued >= *most) return QuotaExceeded(tenant, *most, queued);
   }
   if (parts_.table.submissions() + parts_.scheduler.queued() >= limits_.max_queued_jobs) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                          "the queue is full: at most %d jobs may wait; try again later",
-                          limits_.max_queued_jobs)),
-                      "QUEUE_FULL", {{"retry_delay_ms", kQueueFullRetryMs}});
+    return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                        "the queue is full: at most %d jobs may wait; try again later",
+                        limits_.max_queued_jobs);
   }
   ++submitting_[tenant];
   parts_.table.BeginSubmission();

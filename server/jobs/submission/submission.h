@@ -1,4 +1,4 @@
-// From a spec to a queued job.
+// Turns a spec into a queued job.
 #ifndef SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
 #define SPARSEFW_SERVER_JOBS_SUBMISSION_SUBMISSION_H_
 
@@ -26,9 +26,6 @@
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
-
-// When a client should come back to a server that drains: its successor is about to start.
-inline constexpr char kDrainingRetryMs[] = "1000";
 
 // Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.

@@ -94,9 +94,9 @@ void WatchCall::WriteLocked() {
   if (!held.ok()) return CloseLocked(held.status());
   held_ = *std::move(held);
   writing_ = true;
-  // Before the client can know of the mask, and so before it can have read it.
-  told_mask_ = event_.kind() == v1::JobEvent::KIND_HEARTBEAT ? "" : event_.job().result().mask();
-  if (!told_mask_.empty()) context().fetches->Told(told_mask_);
+  // Called before the client can know of the mask, and so before it can have read it.
+  sent_mask_ = event_.kind() == v1::JobEvent::KIND_HEARTBEAT ? "" : event_.job().result().mask();
+  if (!sent_mask_.empty()) context().fetches->Sending(sent_mask_);
   last_write_ = Clock::now();
   Failpoint("watch.send");
   StartWrite(&event_);
@@ -109,7 +109,7 @@ void WatchCall::OnWriteDone(bool ok) {
     writing_ = false;
     v1::JobEvent().Swap(&event_);
     std::swap(held, held_);
-    if (!ok && !told_mask_.empty()) context().fetches->NotTold(told_mask_);
+    if (!ok && !sent_mask_.empty()) context().fetches->NotSent(sent_mask_);
   }
   held = HeldBytes();
   if (!ok) return Cancelled();

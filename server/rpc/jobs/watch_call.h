@@ -12,7 +12,7 @@
 
 namespace sparsefw::server {
 
-// At most one write is in progress; later events wait in the queue.
+// Only one write is in progress at a time; later events wait in the queue.
 class WatchCall final : public OneRequestCall<v1::WatchJobRequest, v1::JobEvent> {
  public:
   WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc);
@@ -35,7 +35,7 @@ class WatchCall final : public OneRequestCall<v1::WatchJobRequest, v1::JobEvent>
   JobEvent last_ ABSL_GUARDED_BY(mutex_);          // that was written; what a heartbeat repeats
   v1::JobEvent event_ ABSL_GUARDED_BY(mutex_);     // of the write in progress
   HeldBytes held_ ABSL_GUARDED_BY(mutex_);         // for it
-  std::string told_mask_ ABSL_GUARDED_BY(mutex_);  // by the write in progress; "": none
+  std::string sent_mask_ ABSL_GUARDED_BY(mutex_);  // by the write in progress; "": none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point last_write_ ABSL_GUARDED_BY(mutex_);
 };

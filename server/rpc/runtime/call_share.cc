@@ -11,7 +11,6 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr char kRetryMs[] = "1000";
 constexpr int64_t kSmallResponse = 4096;
 // A message of 2 MiB takes as long over 1.6 Mbit/s.
 constexpr std::chrono::seconds kLongRead(10);
@@ -32,10 +31,9 @@ absl::Status CallShare::Enter() {
   if (connection_ == nullptr) return absl::OkStatus();
   entered_ = true;
   if (connection_->Enter()) return absl::OkStatus();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "an address may have %d open calls; yours has as many", connection_->limits().calls)),
-      "TOO_MANY_CALLS", {{"retry_delay_ms", kRetryMs}});
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
+                      "an address may have %d open calls; yours has as many",
+                      connection_->limits().calls);
 }
 
 void CallShare::Leave() {
@@ -54,12 +52,11 @@ absl::StatusOr<HeldBytes> CallShare::Hold(int64_t bytes) {
   if (connection_ == nullptr) return HeldBytes();
   if (connection_->peer().Hold(bytes)) return HeldBytes(connection_, bytes);
   const PeerLimits& limits = connection_->limits();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "messages and responses under way may take %d bytes of memory from an address and %d "
-          "in all; %d more are beyond that",
-          limits.peer_held_bytes, limits.held_bytes, bytes)),
-      "PEER_MEMORY", {{"retry_delay_ms", kRetryMs}});
+  return RefuseForNow(
+      absl::StatusCode::kResourceExhausted, "PEER_MEMORY",
+      "messages and responses under way may take %d bytes of memory from an address and %d "
+      "in all; %d more are beyond that",
+      limits.peer_held_bytes, limits.held_bytes, bytes);
 }
 
 absl::StatusOr<HeldBytes> CallShare::HoldResponse(int64_t bytes, int copies) {
@@ -88,13 +85,12 @@ absl::Status CallShare::CheckRead(const PendingRead& read,
   if (connection_ == nullptr || now - read.begin < kLongRead) return absl::OkStatus();
   const int64_t allowed = connection_->peer().allowed() - read.allowed;
   if (allowed <= connection_->limits().allowed_bytes) return absl::OkStatus();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "no message has come on this stream for %ds, in which other calls of your address may "
-          "have brought %d bytes beside their messages; at most %d are allowed",
-          absl::ToInt64Seconds(absl::FromChrono(now - read.begin)), allowed,
-          connection_->limits().allowed_bytes)),
-      "PEER_MEMORY", {{"retry_delay_ms", kRetryMs}});
+  return RefuseForNow(
+      absl::StatusCode::kResourceExhausted, "PEER_MEMORY",
+      "no message has come on this stream for %ds, in which other calls of your address may "
+      "have brought %d bytes beside their messages; at most %d are allowed",
+      absl::ToInt64Seconds(absl::FromChrono(now - read.begin)), allowed,
+      connection_->limits().allowed_bytes);
 }
 
 void CallShare::GiveTurnBack() {

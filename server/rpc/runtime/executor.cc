@@ -9,15 +9,12 @@
 namespace sparsefw::server {
 namespace {
 
-// By then some of what waits has run.
-constexpr const char* kTooManyCallsRetryMs = "1000";
+// A second later some of the waiting calls have run.
 
 absl::Status TooManyCalls(int64_t most) {
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "calls of one caller that wait for a thread must be at most %d; there are %d", most,
-          most)),
-      "TOO_MANY_CALLS", {{"retry_delay_ms", kTooManyCallsRetryMs}});
+  return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
+                      "calls of one caller that wait for a thread must be at most %d; there are %d",
+                      most, most);
 }
 
 }  // namespace
@@ -77,7 +74,7 @@ Executor::Usage Executor::usage() const {
     usage.queued += std::ssize(share.queue);
     for (const auto& [id, task] : share.queue) {
       usage.oldest_wait = std::max<std::chrono::nanoseconds>(usage.oldest_wait, now - task.since);
-      // Those that go on stand first, and none behind this one is older.
+      // Tasks that have begun stand first; none behind this one is older.
       if (!task.begun) break;
     }
   }

@@ -42,7 +42,7 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
   const Request& request() const { return request_; }
 
  private:
-  // For a message of at most 2 MiB, of which most have some bytes.
+  // Bounds the wait for a message of at most 2 MiB; most have a few bytes.
   static constexpr std::chrono::seconds kLongestArrival{30};
 
   absl::Status Take(bool ok) {
@@ -64,8 +64,8 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
   void OnTick(Clock::time_point now) override {
     MutexLock lock(mutex_);
     if (!read_begin() || now - *read_begin() < kLongestArrival) return;
-    CloseLocked(WithReason(absl::DeadlineExceededError("the request did not arrive within 30s"),
-                           "REQUEST_INCOMPLETE"));
+    CloseLocked(Refuse(absl::StatusCode::kDeadlineExceeded, "REQUEST_INCOMPLETE",
+                       "the request did not arrive within 30s"));
   }
 
   grpc::ByteBuffer wire_;  // until Take

@@ -80,9 +80,8 @@ int64_t ReactorRegistry::size() const {
 }
 
 absl::Status ReactorRegistry::DrainingError() {
-  return WithReason(
-      absl::UnavailableError("the server is draining and takes no new work; try another one"),
-      "DRAINING", {{"retry_delay_ms", kDrainingRetryMs}});
+  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
+                      "the server is draining and takes no new work; try another one");
 }
 
 }  // namespace sparsefw::server

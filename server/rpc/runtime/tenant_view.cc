@@ -5,17 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "server/identity/visible.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {
 
-// A name that does not exist is as good as visible: it is looked up and not found.
+// A name that does not exist counts as visible: the caller looks it up and does not find it.
 template <typename Found>
 absl::StatusOr<bool> IsVisible(std::string_view tenant, const absl::StatusOr<Found>& found) {
-  if (found.ok()) return Visible(tenant, found->owner);
+  if (found.ok()) return found->owner.tenant == tenant;
   if (absl::IsNotFound(found.status())) return true;
   return found.status();
 }
@@ -33,10 +32,6 @@ absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
 absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
                                    std::string_view name) {
   return IsVisible(tenant, store.GetTensor(name));
-}
-
-absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::string_view name) {
-  return jobs.Has(name, tenant);
 }
 
 absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
@@ -60,7 +55,7 @@ absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view ten
     if (name->empty()) continue;
     SPARSEFW_ASSIGN_OR_RETURN(const bool visible, TensorVisible(store, tenant, *name));
     if (visible) continue;
-    hidden.emplace(field, std::exchange(*name, std::string(kNobodys)));
+    hidden.emplace(field, std::exchange(*name, std::string(kInvisibleName)));
   }
   return hidden;
 }
@@ -74,15 +69,16 @@ void SetShrinkage(TensorStore& store, JobSpec* spec) {
   for (SweepPoint& point : spec->sweep) point.options.shrinkage = shrinkage;
 }
 
-absl::Status Told(const HiddenInputs& hidden, const absl::Status& status) {
+absl::Status WithHiddenName(const HiddenInputs& hidden, const absl::Status& status) {
   ReasonMetadata metadata = ReasonMetadataOf(status);
   const auto tensor = metadata.find("tensor");
   const auto name = hidden.find(metadata["field"]);
-  if (tensor == metadata.end() || tensor->second != kNobodys || name == hidden.end()) return status;
+  if (tensor == metadata.end() || tensor->second != kInvisibleName || name == hidden.end())
+    return status;
   tensor->second = name->second;
   // The message ends with the name.
   absl::string_view message = status.message();
-  absl::ConsumeSuffix(&message, absl::string_view(kNobodys.data(), kNobodys.size()));
+  absl::ConsumeSuffix(&message, absl::string_view(kInvisibleName.data(), kInvisibleName.size()));
   return WithReasonText(absl::Status(status.code(), absl::StrCat(message, name->second)),
                         ReasonOf(status), metadata);
 }

@@ -1,8 +1,8 @@
 // The part of the stores that exists for a tenant.
 //
-// A handler that is given a name looks it up through these, and so answers for
-// another tenant's exactly as for one that does not exist: it goes the same way, with
-// a name that nothing has.
+// A handler looks every name up through these functions. Its answer for a name of another tenant
+// is exactly the answer for a name that does not exist: the lookup is the same, of a name that
+// nothing has.
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_TENANT_VIEW_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_TENANT_VIEW_H_
 
@@ -21,15 +21,14 @@
 namespace sparsefw::server {
 
 // No upload, tensor or job has this name.
-inline constexpr std::string_view kNobodys = "-";
+inline constexpr std::string_view kInvisibleName = "-";
 
-// False: there is such a thing, and it is another tenant's; of a job also where there is none.
-// All may touch the disk. Errors: the stores', but for NotFound.
+// False: there is such a thing, and it is another tenant's.
+// Both may read the disk. Errors: those of the store, except NotFound.
 absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
                                    std::string_view name);  // also one that became a tensor
 absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
                                    std::string_view name);
-absl::StatusOr<bool> JobVisible(JobManager& jobs, std::string_view tenant, std::string_view name);
 
 // The highest priority that a tenant's jobs may have.
 // Errors: PermissionDenied (PRIORITY_NOT_ALLOWED)
@@ -38,10 +37,10 @@ absl::Status CheckPriority(const Authenticator& authenticator, std::string_view 
 
 // Names of other tenants' tensors, by the field of the job that held them.
 using HiddenInputs = std::map<std::string, std::string, std::less<>>;
-// Takes them out of the spec.
+// Takes other tenants' tensors out of the spec.
 absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant, JobSpec* spec);
-// The error about a spec without them as it would be with them, did they not exist.
-absl::Status Told(const HiddenInputs& hidden, const absl::Status& status);
+// Puts the client's own name back into an error about kInvisibleName.
+absl::Status WithHiddenName(const HiddenInputs& hidden, const absl::Status& status);
 
 // Sets the shrinkage of a spec that chooses it by the tokens of its Gram matrix.
 void SetShrinkage(TensorStore& store, JobSpec* spec);
@@ -60,7 +59,7 @@ Result UseVisible(const absl::StatusOr<bool>& visible, std::string_view name,
   if (name.empty()) return Invalid("NAME_REQUIRED", "name must not be empty; got \"\"");
   if (!visible.ok()) return visible.status();
   if (*visible) return use(name);
-  Result result = use(kNobodys);
+  Result result = use(kInvisibleName);
   if (absl::IsNotFound(StatusOf(result))) return not_found(name);
   return result;
 }
@@ -83,8 +82,8 @@ auto WithTensor(TensorStore& store, std::string_view tenant, std::string_view na
 template <typename Use>
 auto WithJob(JobManager& jobs, std::string_view tenant, std::string_view name, Use use)
     -> decltype(use(name)) {
-  return internal::UseVisible<decltype(use(name))>(JobVisible(jobs, tenant, name), name,
-                                                   &JobNotFound, std::move(use));
+  return internal::UseVisible<decltype(use(name))>(jobs.Has(name, tenant), name, &JobNotFound,
+                                                   std::move(use));
 }
 
 // `use` is a function of the spec that refuses one with a tensor that does not exist.
@@ -95,7 +94,7 @@ auto WithInputs(TensorStore& store, std::string_view tenant, JobSpec spec, Use u
   SetShrinkage(store, &spec);
   decltype(use(spec)) result = use(spec);
   if (hidden.empty() || internal::StatusOf(result).ok()) return result;
-  return Told(hidden, internal::StatusOf(result));
+  return WithHiddenName(hidden, internal::StatusOf(result));
 }
 
 }  // namespace sparsefw::server

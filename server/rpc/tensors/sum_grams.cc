@@ -1,7 +1,6 @@
 #include "server/rpc/tensors/sum_grams.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <new>
@@ -96,20 +95,7 @@ void SumRows(const std::vector<Part>& parts, int64_t first, std::span<double> su
   }
 }
 
-// The sum of finite parts can be beyond the dtype, and parts are only checked by jobs.
-absl::Status CheckRange(std::span<const double> sum, int64_t first_row, int64_t cols,
-                        double limit) {
-  const auto beyond =
-      std::ranges::find_if_not(sum, [limit](double value) { return std::abs(value) <= limit; });
-  if (beyond == sum.end()) return absl::OkStatus();
-  const int64_t at = beyond - sum.begin();
-  return Invalid("NON_FINITE",
-                 "the sum of Gram matrices must be finite in its gram_dtype; got %g at [%d, %d], "
-                 "at most %g fits",
-                 *beyond, first_row + at / cols, at % cols, limit);
-}
-
-// So many that a block of all parts takes a few milliseconds.
+// A block of this many rows of all parts takes a few milliseconds.
 int64_t RowsAtOnce(const std::vector<Part>& parts) {
   const ConstMatrixView matrix = parts.front()->matrix();
   const int64_t row_bytes = std::ssize(parts) * matrix.cols() * SizeOf(matrix.dtype());
@@ -126,7 +112,7 @@ GramSum::~GramSum() { Leave(true); }
 GramSum::Result GramSum::Step(const std::string& tenant) {
   try {
     Result result = TryStep({tenant, request_.owner()});
-    // Before the client hears of it.
+    // Leaves before the client hears of the error.
     if (result.has_value() && !result->ok()) Leave(true);
     return result;
   } catch (const std::bad_alloc&) {
@@ -182,13 +168,11 @@ absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner) {
 absl::Status GramSum::SumBlock() {
   const TensorSpec& spec = upload_->spec;
   const bool wide = spec.dtype == TensorDType::kF64;
-  const double limit =
-      wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   const int64_t row_bytes = spec.cols * ElementBytes(spec.dtype);
   const int64_t rows = std::min(RowsAtOnce(parts_), spec.rows - row_);
   sum_.resize(static_cast<size_t>(rows * spec.cols));
   SumRows(parts_, row_, sum_);
-  SPARSEFW_RETURN_IF_ERROR(CheckRange(sum_, row_, spec.cols, limit));
+  SPARSEFW_RETURN_IF_ERROR(CheckGramRows(sum_, row_, spec.cols, spec.dtype));
   std::span<const std::byte> bytes = std::as_bytes(std::span(sum_));
   if (!wide) {
     narrow_.assign(sum_.begin(), sum_.end());

@@ -15,7 +15,7 @@ std::span<const std::byte> BytesOf(const std::string& data) {
 
 }  // namespace
 
-// Without a request_id it is always a new upload.
+// A call without a request_id always makes a new upload.
 absl::Status UploadSink::Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created) {
   SPARSEFW_RETURN_IF_ERROR(created.status());
   name_ = key_ = std::get<UploadInfo>(*created).name;
@@ -36,7 +36,7 @@ absl::Status UploadSink::Create(const v1::GramSpec& spec, const Owner& owner, Up
 absl::Status UploadSink::Use(std::string_view tenant, std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const bool visible, UploadVisible(*context_.tensors, tenant, name));
   name_ = name;
-  key_ = visible ? name : kNobodys;
+  key_ = visible ? name : kInvisibleName;
   return absl::OkStatus();
 }
 

@@ -23,15 +23,15 @@ class ResultFetchesTest : public ::testing::Test {
 TEST_F(ResultFetchesTest, NothingOutstandingIsNotWaitedFor) {
   fetches_.WaitUntilFetched(absl::InfiniteFuture());
   fetches_.Fetched("unknown");
-  fetches_.Told("mask");
-  fetches_.NotTold("mask");
+  fetches_.Sending("mask");
+  fetches_.NotSent("mask");
   fetches_.WaitUntilFetched(absl::InfiniteFuture());
 }
 
 TEST_F(ResultFetchesTest, EveryWatcherThatWasToldIsWaitedFor) {
-  fetches_.Told("mask");
-  fetches_.Told("mask");
-  fetches_.Told("other");
+  fetches_.Sending("mask");
+  fetches_.Sending("mask");
+  fetches_.Sending("other");
   auto waiting = Wait(absl::Hours(1));
   clock_.AwaitWaiter(clock_.Now() + kGrace);
   fetches_.Fetched("mask");
@@ -43,9 +43,9 @@ TEST_F(ResultFetchesTest, EveryWatcherThatWasToldIsWaitedFor) {
 }
 
 TEST_F(ResultFetchesTest, AReadIsWaitedForUntilItsGraceIsOver) {
-  fetches_.Told("early");
+  fetches_.Sending("early");
   clock_.Advance(kGrace / 2);
-  fetches_.Told("late");
+  fetches_.Sending("late");
   auto waiting = Wait(absl::Hours(1));
   clock_.AwaitWaiter(clock_.Now() + kGrace / 2);
   clock_.Advance(kGrace / 2);
@@ -56,7 +56,7 @@ TEST_F(ResultFetchesTest, AReadIsWaitedForUntilItsGraceIsOver) {
 }
 
 TEST_F(ResultFetchesTest, TheWaitEndsAtItsEnd) {
-  fetches_.Told("mask");
+  fetches_.Sending("mask");
   auto waiting = Wait(absl::Seconds(1));
   clock_.AwaitWaiter(clock_.Now() + absl::Seconds(1));
   clock_.Advance(absl::Seconds(1));

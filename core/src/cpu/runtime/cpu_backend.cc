@@ -67,9 +67,8 @@ class CpuBackendImpl final : public Backend {
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
     if (options.threads < 0) {
-      return WithReason(absl::InvalidArgumentError(absl::StrFormat(
-                            "threads must be at least 0; got threads=%d", options.threads)),
-                        "OPTION_INVALID");
+      return Invalid("OPTION_INVALID", "threads must be at least 0; got threads=%d",
+                     options.threads);
     }
     return std::make_unique<cpu::CpuEngine>(options);
   }
