@@ -15,7 +15,12 @@ std::vector<ExecutorGauges> CallThreads::gauges() const {
   std::vector<ExecutorGauges> gauges;
   for (const auto& [name, executor] : {std::pair("quick", &quick_), std::pair("jobs", &jobs_),
                                        std::pair("data", &data_), std::pair("sums", &sums_)}) {
-    gauges.push_back(ExecutorGaugesOf(name, executor->usage()));
+    const Executor::Usage usage = executor->usage();
+    gauges.push_back({.name = name,
+                      .queued = usage.queued,
+                      .oldest_wait = absl::FromChrono(usage.oldest_wait),
+                      .begun = usage.begun,
+                      .withdrawn = usage.withdrawn});
   }
   return gauges;
 }

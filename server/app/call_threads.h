@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "server/app/observe/gauges.h"
+#include "server/metrics/metrics.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/rpc_context.h"
 

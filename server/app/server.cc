@@ -17,7 +17,6 @@
 #include "server/app/listener.h"
 #include "server/app/observe/connection_events.h"
 #include "server/app/observe/facts.h"
-#include "server/app/observe/gauges.h"
 #include "server/app/observe/gpu_metrics.h"
 #include "server/app/observe/job_counts.h"
 #include "server/app/observe/job_events.h"
@@ -41,7 +40,7 @@
 namespace sparsefw::server {
 namespace {
 
-// For what is left of connections.
+// The time that connections get to end.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 // How often files of certificates, tokens and tenants are looked at, and calls under
 // way compared with them. A change takes effect within three of it.
@@ -299,10 +298,10 @@ std::string ServerImpl::NotReady() const {
 
 Gauges ServerImpl::ComputeGauges() {
   Gauges gauges;
-  SetTensorGauges(stores_->tensors().usage(), gauges);
-  SetJobGauges(*jobs_, *job_counts_, gauges);
+  gauges.tensors = stores_->tensors().usage();
+  job_counts_->SetGauges(*jobs_, gauges);
   gauges.database_bytes = stores_->database_bytes();
-  gauges.disk_used_bytes += gauges.database_bytes;
+  gauges.tensors.disk_used_bytes += gauges.database_bytes;
   gauges.job_budget_bytes = config_.max_job_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
@@ -341,7 +340,7 @@ void ServerImpl::CollectGarbage() {
   if (registry_.size() == 0 && jobs_->running() == 0) malloc_trim(0);
 }
 
-// What closed connections held is free, and stays in glibc's heap.
+// The memory of closed connections is free, but glibc's heap keeps it.
 void ServerImpl::ReturnMemory() {
   const int64_t closed = connections_.counts().closed;
   if (std::exchange(closed_connections_, closed) == closed) return;

@@ -13,6 +13,7 @@
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
 #include "server/net/connections.h"
+#include "server/tensors/tensor_store.h"
 
 namespace sparsefw::server {
 
@@ -42,22 +43,13 @@ struct Gauges {
   int64_t tenants_running = 0;             // with running jobs
   std::optional<KeptJobs> jobs_kept = {};  // nothing: the store has not been read yet
   int64_t store_count_failures = 0;        // since the start
-  int64_t memory_budget_bytes = 0;
-  int64_t memory_used_bytes = 0;
-  int64_t disk_budget_bytes = 0;  // 0: none
-  int64_t disk_used_bytes = 0;
+  TensorStoreUsage tensors = {};           // the disk's with the database
   int64_t job_budget_bytes = 0;
-  int64_t database_bytes = 0;     // of its files; 0: none
-  int64_t tensors_corrupt = 0;    // found since the start
-  int64_t tensors_unchecked = 0;  // of an earlier run, not read yet
+  int64_t database_bytes = 0;  // of its files; 0: none
   int64_t staging_budget_bytes = 0;
   int64_t staging_used_bytes = 0;
   int64_t solve_memory_budget_bytes = 0;
   int64_t solve_memory_used_bytes = 0;
-  int64_t tensors = 0;
-  int64_t uploads = 0;
-  int64_t tensors_reserved = 0;  // results of accepted jobs
-  int64_t max_tensors = 0;       // for the three together
   int64_t watchers = 0;
   std::vector<ExecutorGauges> executors = {};
   Connections::Counts connections = {};  // to the gRPC port
@@ -81,7 +73,7 @@ class Metrics {
   // A call that ended with an error, the client's giving up excepted.
   virtual void RpcRefused(const absl::Status& error) = 0;
   virtual void ChunkRejected(std::string_view reason) = 0;
-  // For want of file descriptors, or beyond the limit of connections.
+  // A connection closed at once: no file descriptors, or beyond the limit of connections.
   virtual void ConnectionRefused() = 0;
   virtual void JobAccepted(const Job& job) = 0;
   // A job of an earlier process, whatever becomes of it.

@@ -99,13 +99,13 @@ std::string StatusDocument(const StatusFacts& facts, const Gauges& gauges,
   json["ended"] = Json::array();
   for (const EndedJob& job : jobs.ended) json["ended"].push_back(Ended(job, facts, now));
   json["devices"] = Devices(gauges);
-  json["tensor_memory"] = Usage(gauges.memory_used_bytes, gauges.memory_budget_bytes);
+  json["tensor_memory"] = Usage(gauges.tensors.used_bytes, gauges.tensors.budget_bytes);
   json["solve_memory"] = Usage(gauges.solve_memory_used_bytes, gauges.solve_memory_budget_bytes);
   json["staging_memory"] = Usage(gauges.staging_used_bytes, gauges.staging_budget_bytes);
-  json["disk"] = Usage(gauges.disk_used_bytes, gauges.disk_budget_bytes);
-  json["tensors"] = gauges.tensors;
-  json["tensors_corrupt"] = gauges.tensors_corrupt;
-  json["uploads"] = gauges.uploads;
+  json["disk"] = Usage(gauges.tensors.disk_used_bytes, gauges.tensors.disk_budget_bytes);
+  json["tensors"] = gauges.tensors.tensors;
+  json["tensors_corrupt"] = gauges.tensors.corrupt;
+  json["uploads"] = gauges.tensors.uploads;
   json["watchers"] = gauges.watchers;
   json["refusals"] = Json::array();
   for (const Refusal& refusal : refusals) {

@@ -44,6 +44,18 @@ std::optional<KeptJobs> JobCounts::Kept() {
   return last;
 }
 
+void JobCounts::SetGauges(const JobManager& jobs, Gauges& gauges) {
+  gauges.jobs_queued = jobs.queued();
+  gauges.jobs_running = jobs.running();
+  const TenantCounts tenants = jobs.tenants();
+  gauges.tenants_waiting = tenants.waiting;
+  gauges.tenants_running = tenants.running;
+  gauges.jobs_kept = Kept();
+  gauges.store_count_failures = failures();
+  gauges.solve_memory_used_bytes = jobs.working_bytes();
+  gauges.devices = jobs.devices();
+}
+
 int64_t JobCounts::failures() const {
   MutexLock lock(mutex_);
   return failures_;

@@ -1,4 +1,4 @@
-// How many jobs of each state the store keeps, for metrics.
+// The metrics of jobs, with those that the store keeps of each state.
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_
 
@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/app/observe/logging.h"
+#include "server/jobs/job_manager.h"
 #include "server/jobs/job_store.h"
 #include "server/metrics/metrics.h"
 #include "sparsefw/mutex.h"
@@ -24,6 +25,7 @@ class JobCounts {
   // first. That is logged at most once a minute and counted.
   std::optional<KeptJobs> Kept();
   int64_t failures() const;
+  void SetGauges(const JobManager& jobs, Gauges& gauges);
 
  private:
   absl::StatusOr<KeptJobs> Count() const;

@@ -14,39 +14,22 @@ namespace {
 
 using Fields = std::span<const Logger::Field>;
 
-spdlog::level::level_enum ToSpdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
-}
+struct Level {
+  std::string_view name;
+  spdlog::level::level_enum of_sink;
+};
+constexpr Level kLevels[] = {{"debug", spdlog::level::debug},
+                             {"info", spdlog::level::info},
+                             {"warning", spdlog::level::warn},
+                             {"error", spdlog::level::err}};
 
-LogLevel ParseLevel(std::string_view level) {
-  if (level == "debug") return LogLevel::kDebug;
-  if (level == "warning") return LogLevel::kWarning;
-  if (level == "error") return LogLevel::kError;
+const Level& Of(LogLevel level) { return kLevels[static_cast<size_t>(level)]; }
+
+LogLevel ParseLevel(std::string_view name) {
+  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kWarning, LogLevel::kError}) {
+    if (Of(level).name == name) return level;
+  }
   return LogLevel::kInfo;
-}
-
-const char* Name(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "info";
 }
 
 std::string Now() {
@@ -87,7 +70,7 @@ std::string Quoted(const std::string& text) {
 }
 
 std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
-  std::string line = absl::StrFormat("%s %s %s", Now(), Name(level), event);
+  std::string line = absl::StrFormat("%s %s %s", Now(), Of(level).name, event);
   for (const auto& [key, value] : fields) {
     if (const auto* text = std::get_if<std::string>(&value)) {
       absl::StrAppendFormat(&line, " %s=%s", key, Quoted(Cut(*text)));
@@ -101,7 +84,7 @@ std::string TextLine(LogLevel level, std::string_view event, Fields fields) {
 }
 
 std::string JsonLine(LogLevel level, std::string_view event, Fields fields) {
-  nlohmann::ordered_json line = {{"ts", Now()}, {"level", Name(level)}, {"event", event}};
+  nlohmann::ordered_json line = {{"ts", Now()}, {"level", Of(level).name}, {"event", event}};
   for (const auto& [key, value] : fields) {
     const std::string name(key);
     if (const auto* text = std::get_if<std::string>(&value)) {
@@ -120,14 +103,14 @@ Logger::Logger(std::string_view level, std::string_view format)
                                              std::make_shared<spdlog::sinks::stderr_sink_mt>())),
       json_(format == "json") {
   sink_->set_pattern("%v");
-  sink_->set_level(ToSpdlog(ParseLevel(level)));
+  sink_->set_level(Of(ParseLevel(level)).of_sink);
   sink_->flush_on(spdlog::level::debug);
 }
 
 void Logger::Log(LogLevel level, std::string_view event, Fields fields) {
-  if (!sink_->should_log(ToSpdlog(level))) return;
+  if (!sink_->should_log(Of(level).of_sink)) return;
   const std::string line = json_ ? JsonLine(level, event, fields) : TextLine(level, event, fields);
-  sink_->log(ToSpdlog(level), "{}", line);
+  sink_->log(Of(level).of_sink, "{}", line);
 }
 
 }  // namespace sparsefw::server

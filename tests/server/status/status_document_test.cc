@@ -52,8 +52,8 @@ TEST(StatusDocumentTest, SaysWhatRunsAndWhatIsUsed) {
   Gauges gauges;
   gauges.jobs_queued = 7;
   gauges.jobs_running = 1;
-  gauges.memory_used_bytes = 10;
-  gauges.memory_budget_bytes = 40;
+  gauges.tensors.used_bytes = 10;
+  gauges.tensors.budget_bytes = 40;
   gauges.devices = {{.device = {"cuda:0", 100, 2}, .reserved_bytes = 60, .jobs = 1, .lost = true}};
   const auto json = Document({.version = "1.2.3",
                               .start_time = absl::FromUnixSeconds(50),
