@@ -13,6 +13,16 @@
 
 namespace sparsefw {
 
+// Bit `col` of a row of words.
+inline bool GetBit(const uint64_t* words, int64_t col) {
+  return (words[col >> 6] >> (col & 63)) & 1;
+}
+inline void SetBit(uint64_t* words, int64_t col) { words[col >> 6] |= uint64_t{1} << (col & 63); }
+inline void PutBit(uint64_t* words, int64_t col, bool value) {
+  const uint64_t bit = uint64_t{1} << (col & 63);
+  words[col >> 6] = value ? words[col >> 6] | bit : words[col >> 6] & ~bit;
+}
+
 class BitRows {
  public:
   BitRows() = default;
@@ -30,8 +40,8 @@ class BitRows {
   uint64_t* row(int64_t row) { return bits_.row(row); }
   const uint64_t* row(int64_t row) const { return bits_.row(row); }
   std::span<uint64_t> span() { return bits_.span(); }
-  bool Get(int64_t row, int64_t col) const { return (bits_(row, col >> 6) >> (col & 63)) & 1; }
-  void Set(int64_t row, int64_t col) { bits_(row, col >> 6) |= uint64_t{1} << (col & 63); }
+  bool Get(int64_t row, int64_t col) const { return GetBit(bits_.row(row), col); }
+  void Set(int64_t row, int64_t col) { SetBit(bits_.row(row), col); }
   void Flip(int64_t row, int64_t col) { bits_(row, col >> 6) ^= uint64_t{1} << (col & 63); }
 
  private:

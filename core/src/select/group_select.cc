@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "core/src/select/bit_rows.h"
+
 namespace sparsefw {
 namespace {
-
-bool GetBit(const uint64_t* words, int64_t col) { return (words[col >> 6] >> (col & 63)) & 1; }
-void SetBit(uint64_t* words, int64_t col) { words[col >> 6] |= uint64_t{1} << (col & 63); }
 
 // Groups of a size known to the compiler, a divisor of 64: a coordinate is
 // selected when fewer than `free` others beat it. Quadratic, but without

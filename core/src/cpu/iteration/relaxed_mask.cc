@@ -30,7 +30,7 @@ template <typename Real>
 void RelaxedMask<Real>::RewriteRow(Rewrite rewrite, const LazyScale& old, int64_t row,
                                    const uint64_t* vertex) {
   for (int64_t col = 0; col < entries_.cols(); ++col) {
-    const bool in_vertex = ((vertex[col >> 6] >> (col & 63)) & 1) != 0;
+    const bool in_vertex = GetBit(vertex, col);
     Real& x = entries_(row, col);
     x = static_cast<Real>(RewrittenEntry(rewrite, old, static_cast<double>(x), in_vertex));
   }

@@ -1,14 +1,13 @@
 #include "core/src/cpu/iteration/vertex_update.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <utility>
 
 #include "core/src/cpu/iteration/tiled_product.h"
-#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
+#include "core/src/cpu/select/vertex_selector.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -79,12 +78,9 @@ absl::Status VertexUpdate<Real>::Toggle() {
 // b_{t-1} of the row, from scratch.
 template <typename Real>
 double VertexUpdate<Real>::LastLoss(int64_t row) const {
-  const int64_t words = iterate_.layer->words;
-  std::vector<uint64_t> kept(static_cast<size_t>(words));
-  std::transform(iterate_.fixed.row(row), iterate_.fixed.row(row) + words,
-                 iterate_.previous.row(row), kept.begin(), std::bit_or<>());
-  return Kernels<Real>().masked_dot(words, iterate_.layer->weights.row(row),
-                                    iterate_.vertex_product.row(row), kept.data());
+  std::vector<uint64_t> kept(static_cast<size_t>(iterate_.layer->words));
+  return VertexInner(iterate_.Row(row), iterate_.vertex_product.row(row),
+                     iterate_.previous.row(row), kept.data());
 }
 
 template <typename Real>
@@ -100,7 +96,7 @@ void VertexUpdate<Real>::ToggleRow(int64_t row, std::span<const ColumnChange> to
   for (const ColumnChange& change : toggled) relaxed_.Toggle(row, change.col, change.entered);
 }
 
-// And fetches what they concern.
+// Lists the changes and prefetches the entries that they concern.
 template <typename Real>
 void VertexUpdate<Real>::ListChanges(int64_t row, RowChanges& changes) {
   const int64_t words = iterate_.layer->words;
@@ -153,7 +149,7 @@ double VertexUpdate<Real>::Inner(int64_t row, std::span<const Term<Real>> terms)
   return sum;
 }
 
-// As many blocks as kGroupTerms allow, one at least.
+// Takes as many blocks as kGroupTerms allows, at least one.
 template <typename Real>
 int64_t VertexUpdate<Real>::EndOfGroup(int64_t first_block) const {
   const auto terms_of = [&](int64_t index) {

@@ -6,6 +6,7 @@
 
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/linalg/serial_blas.h"
+#include "core/src/select/bit_rows.h"
 
 namespace sparsefw::cpu {
 namespace {
@@ -67,9 +68,7 @@ void Picked<Real>::Take(std::span<const int32_t> columns, int64_t width) {
   count_ = std::ssize(columns);
   bits_.assign(static_cast<size_t>(width / 64), 0);
   before_.assign(bits_.size(), 0);
-  for (const int32_t column : columns) {
-    bits_[static_cast<size_t>(column / 64)] |= uint64_t{1} << (column % 64);
-  }
+  for (const int32_t column : columns) SetBit(bits_.data(), column);
   int32_t before = 0;
   for (size_t word = 0; word < bits_.size(); ++word) {
     before_[word] = before;

@@ -3,22 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 
-#include "core/src/cpu/linalg/kernels.h"
+#include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/frank_wolfe/lazy_mask.h"
 
 namespace sparsefw::cpu {
 namespace {
-
-bool GetBit(const uint64_t* words, int64_t col) {
-  return ((words[col >> 6] >> (col & 63)) & 1) != 0;
-}
-
-void PutBit(uint64_t* words, int64_t col, bool value) {
-  const uint64_t bit = uint64_t{1} << (col & 63);
-  words[col >> 6] = value ? words[col >> 6] | bit : words[col >> 6] & ~bit;
-}
 
 // <D_0, E_0> of a row, M lazily.
 template <typename Real>
@@ -44,24 +34,23 @@ void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
   const Iterate<Real>& it = layer.iterate;
   row_ = row;
   std::vector<uint64_t> kept(static_cast<size_t>(it.layer->words));
-  std::transform(it.fixed.row(row), it.fixed.row(row) + it.layer->words, it.previous.row(row),
-                 kept.begin(), std::bit_or<>());
-  const Real* const weights = it.layer->weights.row(row);
+  const auto inner = [&](const Matrix<Real>& product) {
+    return VertexInner(layer.iterate.Row(row), product.row(row), it.previous.row(row), kept.data());
+  };
   state_ = {};
   RowMovement& movement = state_.movement;
   movement.start_loss = StartLoss(layer, row);
   movement.inner_start = movement.start_loss;
-  const auto dot = Kernels<Real>().masked_dot;
-  movement.vertex_inner = dot(it.layer->words, weights, it.product.row(row), kept.data());
+  movement.vertex_inner = inner(it.product);
   movement.vertex_start = movement.vertex_inner;
-  movement.vertex_loss = dot(it.layer->words, weights, it.vertex_product.row(row), kept.data());
+  movement.vertex_loss = inner(it.vertex_product);
 }
 
 template <typename Real>
 void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const uint64_t* active) {
   const Iterate<Real>& it = layer.iterate;
   row_ = row;
-  // As many as there are: pushing them back one by one would leave room for half as many more.
+  // Reserves exactly their number: push_back alone would leave room for half as many more.
   const auto count = static_cast<size_t>(CountBits(active, it.layer->words));
   if (cols_.capacity() < count) {
     cols_ = std::vector<uint32_t>();

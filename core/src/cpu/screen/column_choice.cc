@@ -8,13 +8,6 @@
 #include "core/src/frank_wolfe/screening.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-void SetBit(std::vector<uint64_t>& words, int64_t col) {
-  words[static_cast<size_t>(col >> 6)] |= uint64_t{1} << (col & 63);
-}
-
-}  // namespace
 
 template <typename Real>
 ColumnChoice<Real>::ColumnChoice(const Iterate<Real>& iterate)
@@ -61,7 +54,7 @@ void ColumnChoice<Real>::ChooseGroups(int64_t row, double radius, ChosenColumns&
   const int64_t group = iterate_.groups.group_cols;
   for (int64_t first = 0; first < iterate_.layer->cols; first += group) {
     if (GroupStays(row, first, radius, out)) continue;
-    for (int64_t col = first; col < first + group; ++col) SetBit(out.active, col);
+    for (int64_t col = first; col < first + group; ++col) SetBit(out.active.data(), col);
   }
 }
 
@@ -95,7 +88,7 @@ bool ColumnChoice<Real>::GroupStays(int64_t row, int64_t first, double radius,
   if (selected > 0 && !(least > 0)) return false;
   if (selected == free ? (free > 0 && !(least > most)) : most > 0) return false;
   for (int64_t col = first; col < first + iterate_.groups.group_cols; ++col) {
-    if (iterate_.previous.Get(row, col)) SetBit(out.above, col);
+    if (iterate_.previous.Get(row, col)) SetBit(out.above.data(), col);
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// What the coming iterations depend on beside the iterate itself: the plans of the rows
-// and, inside an epoch, the rows on their active columns.
+// The state that the coming iterations need besides the iterate: the plans of the rows and, inside
+// an epoch, the rows on their active columns.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -130,7 +130,7 @@ absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader)
   std::vector<uint64_t> active(static_cast<size_t>(iterate_.layer->words));
   for (size_t i = 0; i < cols.size(); ++i) {
     if (cols[i] >= iterate_.layer->cols || (i > 0 && cols[i] <= cols[i - 1])) return NotARow(index);
-    active[cols[i] >> 6] |= uint64_t{1} << (cols[i] & 63);
+    SetBit(active.data(), cols[i]);
   }
   ActiveRow<Real>& row = rows_[static_cast<size_t>(index)];
   row.Load(layer_, index, active.data());

@@ -75,7 +75,7 @@ void SpeculativeSteps<Real>::Choose(int64_t row) {
     Candidate& candidate = run.candidates[i];
     candidate.taken = threshold.Selects(candidate.score);
     const uint32_t lane = candidate.score.col;
-    if (candidate.taken) active.vertex()[lane >> 6] |= uint64_t{1} << (lane & 63);
+    if (candidate.taken) SetBit(active.vertex(), lane);
   }
   active.Commit();
   out.sums.vertex_inner = active.movement().vertex_inner;
@@ -96,7 +96,7 @@ void SpeculativeSteps<Real>::Rollback(int64_t row) {
   run.stalled = false;
 }
 
-// From where the row is to the end of the run.
+// Takes the row from where it is to the end of the run.
 template <typename Real>
 void SpeculativeSteps<Real>::Speculate(int64_t row, int64_t checkpoint_at, Scratch& scratch) {
   RowRun& run = this->run(row);
@@ -151,7 +151,7 @@ bool SpeculativeSteps<Real>::BeginRuns(int64_t first, int64_t limit) {
   return begins;
 }
 
-// What the rows found near the threshold; those that stalled here begin anew.
+// Collects what the rows found near the threshold; rows that stalled here begin anew.
 template <typename Real>
 absl::Status SpeculativeSteps<Real>::CollectScores(int64_t step) {
   for (BlockScan& scan : scans_) {
@@ -174,7 +174,7 @@ template <typename Real>
 std::optional<Threshold<Real>> SpeculativeSteps<Real>::Find(int64_t step) {
   const StepThreshold& window = threshold(step);
   auto found = FindThreshold(scans_, epoch_.free_of_matrix(), window.low, window.high, merged_);
-  // Those above are all that are wanted: the least of them is not known.
+  // The scores above the window are exactly as many as are wanted: their least is not known.
   if (found && !found->any && found->value > 0) return std::nullopt;
   return found;
 }
@@ -236,7 +236,7 @@ absl::StatusOr<ScreenedOutcome> SpeculativeSteps<Real>::VerifyAll() {
       SPARSEFW_RETURN_IF_ERROR(CollectScores(step));
       found = Find(step);
     }
-    // Without a threshold all that are wanted are beyond the columns' window.
+    // No threshold: all wanted scores are beyond the columns' window.
     outcome.selected = found.has_value() && plan.Follow(found->value);
     if (outcome.selected) {
       threshold(step).exact = found;

@@ -65,7 +65,7 @@ double RowSelector<Real>::Select(int64_t row, Real step, RowScratch<Real>& scrat
   uint64_t* const vertex = iterate_.vertex.row(row);
   const std::optional<double> inner = UpdateAndSelectGroups(
       operands, step, iterate_.groups, iterate_.layer->cols, scratch.row_scores.data(), vertex);
-  return inner ? *inner : VertexInner(operands, vertex, scratch.bits.data());
+  return inner ? *inner : VertexInner(operands, operands.product, vertex, scratch.bits.data());
 }
 
 template <typename Real>
@@ -95,11 +95,11 @@ double RowSelector<Real>::SelectInRow(int64_t row, Real step, RowScratch<Real>& 
   guess.Move(threshold->value, found);
   for (const MatrixCandidate<Real>& candidate : scores.inside) {
     if (!threshold->Selects(candidate)) continue;
-    vertex[candidate.col >> 6] |= uint64_t{1} << (candidate.col & 63);
+    SetBit(vertex, candidate.col);
     inner -= static_cast<double>(operands.weights[candidate.col]) *
              static_cast<double>(operands.product[candidate.col]);
   }
-  return found ? inner : VertexInner(operands, vertex, scratch.bits.data());
+  return found ? inner : VertexInner(operands, operands.product, vertex, scratch.bits.data());
 }
 
 template <typename Real>
@@ -119,9 +119,10 @@ std::optional<double> UpdateAndSelectGroups(const RowOperands<Real>& operands, R
 }
 
 template <typename Real>
-double VertexInner(const RowOperands<Real>& row, const uint64_t* vertex, uint64_t* scratch) {
+double VertexInner(const RowOperands<Real>& row, const Real* product, const uint64_t* vertex,
+                   uint64_t* scratch) {
   std::transform(row.fixed, row.fixed + row.words, vertex, scratch, std::bit_or<>());
-  return Kernels<Real>().masked_dot(row.words, row.weights, row.product, scratch);
+  return Kernels<Real>().masked_dot(row.words, row.weights, product, scratch);
 }
 
 template class RowSelector<float>;
@@ -130,7 +131,7 @@ template std::optional<double> UpdateAndSelectGroups(const RowOperands<float>&, 
                                                      const Groups&, int64_t, float*, uint64_t*);
 template std::optional<double> UpdateAndSelectGroups(const RowOperands<double>&, double,
                                                      const Groups&, int64_t, double*, uint64_t*);
-template double VertexInner(const RowOperands<float>&, const uint64_t*, uint64_t*);
-template double VertexInner(const RowOperands<double>&, const uint64_t*, uint64_t*);
+template double VertexInner(const RowOperands<float>&, const float*, const uint64_t*, uint64_t*);
+template double VertexInner(const RowOperands<double>&, const double*, const uint64_t*, uint64_t*);
 
 }  // namespace sparsefw::cpu

@@ -134,7 +134,8 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer->words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-        sum += VertexInner(iterate_.Row(row), iterate_.vertex.row(row), scratch.data());
+        const RowOperands<Real> operands = iterate_.Row(row);
+        sum += VertexInner(operands, operands.product, iterate_.vertex.row(row), scratch.data());
       }
     }));
     return std::accumulate(sums.begin(), sums.end(), 0.0);

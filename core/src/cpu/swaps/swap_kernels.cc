@@ -8,6 +8,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/swaps/swap_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+// Must come after foreach_target.h.
+#include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,14 +18,6 @@ namespace sparsefw::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kWordCols = 64;
-
-template <class D>
-HWY_INLINE hn::Mask<D> LanesOfWord(D d, uint64_t word, size_t shift) {
-  const uint64_t shifted = word >> shift;
-  std::array<uint8_t, 8> bytes;
-  std::memcpy(bytes.data(), &shifted, sizeof(shifted));
-  return hn::LoadMaskBits(d, bytes.data());
-}
 
 template <class DD>
 HWY_INLINE hn::Vec<DD> AsDoubles(DD dd, const float* HWY_RESTRICT from) {
@@ -50,8 +45,8 @@ HWY_INLINE void TermsAs(const SwapOperands<Real>& row, double* HWY_RESTRICT out,
       const auto twice = hn::Add(e, e);
       const auto removed = hn::Mul(w, hn::Add(square, twice));
       const auto restored = hn::Mul(w, hn::Sub(square, twice));
-      hn::Store(hn::IfThenElse(LanesOfWord(dd, movable, lane), removed, infinity), dd, out + col);
-      hn::Store(hn::IfThenElse(LanesOfWord(dd, pruned, lane), restored, infinity), dd, in + col);
+      hn::Store(hn::IfThenElse(MaskAt(dd, movable, lane), removed, infinity), dd, out + col);
+      hn::Store(hn::IfThenElse(MaskAt(dd, pruned, lane), restored, infinity), dd, in + col);
     }
   }
 }

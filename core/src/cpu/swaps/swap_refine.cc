@@ -76,9 +76,7 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
   const int64_t cols = state.layer.cols;
   state.groups = GroupsOf(problem.pattern, rows, cols);
   state.columns.assign(static_cast<size_t>(state.layer.words), 0);
-  for (int64_t col = 0; col < cols; ++col) {
-    state.columns[static_cast<size_t>(col >> 6)] |= uint64_t{1} << (col & 63);
-  }
+  for (int64_t col = 0; col < cols; ++col) SetBit(state.columns.data(), col);
   state.kept = BitRows(start);
   state.locked = keep_fixed ? BitRows(*problem.fixed) : BitRows(rows, cols);
   SPARSEFW_RETURN_IF_ERROR(FillDiagonalAndReach(state, context));
