@@ -95,8 +95,8 @@ MAIN = Scale("main", 64, 512, 64, 200, MAIN_PATTERNS, draws=(1, 2))
 FULL = Scale("full", 128, 2048, 64, 2000, PAPERS)
 # Single layers at 1k, 8k and 32k tokens, of both models.
 LAYERS = Scale("layers", 16, 512, 32, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
-               sample_counts=(16, 2, 64), blocks=4, layers=True)
-LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None)
+               draws=(1, 2), sample_counts=(16, 2, 64), blocks=4, layers=True)
+LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None, draws=())
 ALLOCATION = Scale("allocation", 16, 512, 64, 200, ("60 % per-row", "70 % per-row"), allocations=True)
 SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL, "layers": LAYERS,
           "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION}
@@ -112,11 +112,15 @@ def groups(scale: Scale) -> dict[str, dict[str, str]]:
     if scale.allocations:
         return {
             pattern: {how: f"{pattern}, {how}" for how in ALLOCATIONS} for pattern in scale.patterns}
-    return {
+    found = {
         f"{samples * scale.sequence_length:,}, {pattern}": {
             method: of_layers(samples, pattern, method) for method in scale.methods}
         for samples in scale.sample_counts for pattern in scale.patterns
     }
+    for draw in scale.draws:
+        found[f"{scale.samples * scale.sequence_length:,}, {BASE[0]}, articles {draw}"] = {
+            method: drawn(of_layers(scale.samples, BASE[0], method), draw) for method in scale.methods}
+    return found
 
 
 def layer_runs(scale: Scale) -> dict[str, dict[str, Any]]:
@@ -124,11 +128,16 @@ def layer_runs(scale: Scale) -> dict[str, dict[str, Any]]:
     ignore = ["lm_head"]
     if scale.blocks is not None:
         ignore.append(rf"\.layers\.(?!(?:{'|'.join(map(str, range(scale.blocks)))})\.)")
-    return {
+    found = {
         of_layers(samples, pattern, method): {
             **PATTERNS[pattern], **LAYER_METHODS[method], "samples": samples, "ignore": ignore}
         for samples in scale.sample_counts for pattern in scale.patterns for method in scale.methods
     }
+    for draw in scale.draws:
+        for method in scale.methods:
+            name = of_layers(scale.samples, BASE[0], method)
+            found[drawn(name, draw)] = {**found[name], "draw": draw}
+    return found
 
 
 def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
@@ -155,9 +164,9 @@ def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
     return {what: runs for what, runs in found.items() if runs}
 
 
-def drawn(pattern: str, method: str, draw: int) -> str:
+def drawn(name: str, draw: int) -> str:
     """The name of a run with another draw of calibration articles."""
-    return f"{pattern}, {method}, articles {draw}"
+    return f"{name}, articles {draw}"
 
 
 def runs(scale: Scale) -> dict[str, dict[str, Any]]:
@@ -177,7 +186,7 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
         for draw in scale.draws:
             for method in DRAWN:
                 options = {**PATTERNS[pattern], **METHODS[method], "draw": draw}
-                found[drawn(pattern, method, draw)] = options
+                found[drawn(f"{pattern}, {method}", draw)] = options
     for of_value in sweeps(scale).values():
         for name, options in of_value.values():
             found.setdefault(name, dict(options))

@@ -95,9 +95,10 @@ def table_draws(runs):
     lines = []
     for pattern in patterns_of(runs):
         for method in settings.DRAWN:
-            names = [f"{pattern}, {method}", *(settings.drawn(pattern, method, draw) for draw in (1, 2))]
-            if all(name in runs for name in names):
-                lines.append([f"{pattern}, {method}", *(both(runs[name], texts) for name in names)])
+            name = f"{pattern}, {method}"
+            names = [name, *(settings.drawn(name, draw) for draw in (1, 2))]
+            if all(one in runs for one in names):
+                lines.append([name, *(both(runs[one], texts) for one in names)])
     head = ["calibration articles: " + " / ".join(texts), "in order", "draw 1", "draw 2"]
     return grid([head, *lines]) if lines else ""
 

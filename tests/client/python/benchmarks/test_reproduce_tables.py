@@ -60,16 +60,20 @@ def test_a_row_is_compared_with_the_one_above_window_by_window():
 def test_single_layers_stand_beside_the_first_method(tmp_path):
     scale = settings.LAYERS
     names = list(settings.runs(scale))
-    assert len(names) == len(set(names)) == 3 * 3 * 2
+    assert len(names) == len(set(names)) == 3 * 3 * 2 + 2 * 2
     assert all("\\.layers\\." in options["ignore"][1] for options in settings.runs(scale).values())
     assert all(options["ignore"] == ["lm_head"] for options in settings.runs(settings.LAYERS_BYTES).values())
     runs = {"dense": run(5, 6), "2 sequences, 2:4, ALPS": run(10, 10), "2 sequences, 2:4, best": run(9, 10),
-            "16 sequences, 2:4, best": run(8, 8)}
+            "16 sequences, 2:4, best": run(8, 8), "16 sequences, 60 % per-row, ALPS, articles 1": run(10, 10),
+            "16 sequences, 60 % per-row, best, articles 1": run(9, 9)}
     assert tables.section(runs, scale, tmp_path).splitlines()[2:] == [
         "| tokens, pattern | method | one | against ALPS | two | against ALPS | processor seconds |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         "| 1,024, 2:4 | ALPS | 10.00 |  | 10.00 |  | 12 |",
-        "| 1,024, 2:4 | best | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |"]
+        "| 1,024, 2:4 | best | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |",
+        "| 8,192, 60 % per-row, articles 1 | ALPS | 10.00 |  | 10.00 |  | 12 |",
+        "| 8,192, 60 % per-row, articles 1 | best | 9.00 | -10.0 % [-10.0, -10.0] "
+        "| 9.00 | -10.0 % [-10.0, -10.0] | 12 |"]
 
 
 def test_allocations_stand_beside_the_uniform_one(tmp_path):
