@@ -89,7 +89,7 @@ def test_activations_are_summed_and_precision_and_sweeps_are_taken(server, layer
     from_gram = cli.run(*layer.submit("--iterations", "40", "--json")).expect(0).json()
     from_activations = cli.run(
         "submit", "--weights", layer.weights_file, "--activations", layer.activations_file,
-        "--pattern", "per-row", "--sparsity", "0.6", "--iterations", "40", "--out", layer.mask_file,
+        "--pattern", "per-row", "--sparsity", "0.6", "--iterations", "40", "--out", layer.mask_file, "--overwrite",
         "--json").expect(0).json()
     assert from_activations["device"] == "cuda:0"
     assert from_activations["losses"]["final"] == pytest.approx(
