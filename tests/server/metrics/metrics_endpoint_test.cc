@@ -61,7 +61,7 @@ class MetricsEndpointTest : public ::testing::Test {
 };
 
 TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
-  metrics_->SetGauges([] { return Gauges{.tensors = 42}; });
+  metrics_->SetGauges([] { return Gauges{.tensors = {.tensors = 42}}; });
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
   EXPECT_GT(endpoint->port(), 0);
   EXPECT_EQ(endpoint->address(), "127.0.0.1:" + std::to_string(endpoint->port()));
