@@ -69,12 +69,12 @@ def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     assert math.exp(sum(found.losses) / found.windows) == pytest.approx(found.value, rel=1e-6)
     assert found.losses[1] == pytest.approx(math.log(independent(dense, ids[32:64], 32)), rel=1e-5)
     assert found.tokens == found.windows * 31
-    with pytest.warns(UserWarning, match=r"is of 93 tokens only, and [\d.]+ to [\d.]+ is as likely; take more text"):
+    with pytest.warns(UserWarning, match=r"over 93 tokens only: its 95 % interval is [\d.]+ to [\d.]+; take more text"):
         few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
     assert few.windows == 3
     assert math.log(few.margin) == pytest.approx(2 * statistics.stdev(few.losses) / math.sqrt(3))
-    assert f"perplexity {few.value:.4f}, between {few.value / few.margin:.4g} and " in str(few)
-    with pytest.warns(UserWarning, match="one window does not tell how uncertain it is"):
+    assert f"perplexity {few.value:.4f}, 95 % interval {few.value / few.margin:.4g} to " in str(few)
+    with pytest.warns(UserWarning, match="one window does not tell how uncertain that is"):
         assert evaluate_perplexity(dense, None, ids, sequence_length=16, samples=1).margin is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")

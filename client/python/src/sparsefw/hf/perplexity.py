@@ -47,8 +47,8 @@ class Perplexity:
 
     @property
     def margin(self) -> float | None:
-        """The perplexity of all text of this kind is between value / margin and value * margin in 19 of 20
-        cases: exp(2 standard errors of the windows' mean loss). None of a single window, which does not tell.
+        """exp(2 standard errors of the windows' mean loss): value / margin to value * margin is a 95 %
+        interval of the perplexity on such text. None with a single window.
         """
         if self.windows < 2:
             return None
@@ -56,7 +56,7 @@ class Perplexity:
 
     def __str__(self) -> str:
         margin = self.margin
-        within = f", between {self.value / margin:.4g} and {self.value * margin:.4g}" if margin else ""
+        within = f", 95 % interval {self.value / margin:.4g} to {self.value * margin:.4g}" if margin else ""
         return (
             f"perplexity {self.value:.4f}{within}, over {self.tokens} tokens in {self.windows} windows of "
             f"{self.length}; {self.seconds:.1f} s"
@@ -146,8 +146,8 @@ def _warn_of_few(found: Perplexity) -> None:
     if margin is not None and margin <= _WIDE and found.tokens >= _FEW:
         return
     if margin is None:
-        doubt = "one window does not tell how uncertain it is"
+        doubt = "one window does not tell how uncertain that is"
     else:
-        doubt = f"{found.value / margin:.4g} to {found.value * margin:.4g} is as likely"
+        doubt = f"its 95 % interval is {found.value / margin:.4g} to {found.value * margin:.4g}"
     few = f"{found.tokens} tokens only" if found.tokens < _FEW else f"{found.tokens} tokens"
-    warnings.warn(f"perplexity {found.value:.4g} is of {few}, and {doubt}; take more text", stacklevel=3)
+    warnings.warn(f"perplexity {found.value:.4g} over {few}: {doubt}; take more text", stacklevel=3)
