@@ -101,6 +101,12 @@ class Nodes:
         addresses = [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in there]
         return sum(node_stats(*address, False).store_stats.num_local_objects for address in addresses)
 
+    def forget(self):
+        """Frees all objects of this process, which becomes another driver for Ray."""
+        ray.shutdown()
+        ray.init(address=self.address, log_to_driver=False)
+        wait_until(lambda: self.objects() == 0, "the end of this process's objects")
+
     def received(self):
         """Pieces of objects that each node has got from others by now."""
         now, found = time.time(), []
