@@ -197,7 +197,7 @@ def test_nothing_of_a_killed_driver_stays_and_the_same_call_goes_on(nodes, dense
     def nothing_stays():
         starts.append(start_of_a_process())
         left = servers(work_folder) or list(work_folder.glob("sparsefw-*"))
-        return not left and nodes.objects() == 0
+        return not left and nodes.owned_bytes() == 0
 
     wait_until(nothing_stays, "the end of all servers, their folders, and objects in shared memory")
     seconds, limit = time.monotonic() - killed, max(10, 500 * statistics.mean(starts))
