@@ -132,6 +132,7 @@ def test_a_run_goes_on_at_another_place(place, expected, folder, start_server, m
     assert (folder / "state/block-0000.json").stat().st_mtime_ns == first
 
 
+@long
 def test_strips_of_gram_matrices_change_no_bit(nodes, expected, monkeypatch):
     from sparsefw.hf.cluster import tasks
 
@@ -142,6 +143,7 @@ def test_strips_of_gram_matrices_change_no_bit(nodes, expected, monkeypatch):
     assert same(weights(model), expected["rows are parts"][0])
 
 
+@long
 def test_candidates_share_gram_matrices_on_a_cluster(nodes, client):
     arguments = {"data": tiny.tokens(8), "sparsity": 0.5, "gram": "client", "progress": False, "blocks": 1}
     candidates = [{"method": "wanda"}, {"method": "magnitude"}]
