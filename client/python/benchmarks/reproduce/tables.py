@@ -111,8 +111,8 @@ def commits(runs):
     first, *others = sorted(by_commit, key=lambda commit: -len(by_commit[commit]))
     text = f"Every run is of commit {first}."
     if others:
-        names = "; ".join(f"{commit}: {', '.join(by_commit[commit])}" for commit in others)
-        text = f"Runs are of commit {first}, but for these: {names}."
+        names = "\n".join(f"- {name}: {commit}" for commit in others for name in by_commit[commit])
+        text = f"Runs are of commit {first}, but for these:\n\n{names}"
     return text
 
 

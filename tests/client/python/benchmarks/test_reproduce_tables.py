@@ -99,7 +99,7 @@ def test_draws_of_articles_stand_side_by_side():
 def test_runs_of_other_commits_are_named():
     assert tables.commits(RUNS) == "Every run is of commit abc."
     assert tables.commits({**RUNS, "2:4, ALPS": run(7, 8, commit="def+")}) == (
-        "Runs are of commit abc, but for these: def+: 2:4, ALPS.")
+        "Runs are of commit abc, but for these:\n\n- 2:4, ALPS: def+")
 
 
 def test_the_page_keeps_everything_around_its_markers():
