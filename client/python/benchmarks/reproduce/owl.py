@@ -1,7 +1,8 @@
 """The allocation of OWL (Yin et al. 2024, Outlier Weighed Layerwise Sparsity): a sparsity for every block.
 
 A block with more outliers keeps more. An outlier is a weight whose score |w| ||x|| is above M times the
-mean score of its matrix. Scores are those of the dense model, as in OWL's own program.
+mean score of its block, as in OWL's own program; or, as a variant, of its matrix, the shares of a block's
+matrices counting alike. Scores are those of the dense model.
 """
 
 import torch
@@ -11,21 +12,18 @@ from sparsefw.hf import data
 THRESHOLD, BOUND = 5.0, 0.08  # OWL's M and lambda for models of the Llama family
 
 
-def allocation(model, tokenizer, text, samples, sequence_length, sparsity):
+def allocation(model, tokenizer, text, samples, sequence_length, sparsity, by_matrix=False):
     """{regular expression of a block: its sparsity}; the mean over the blocks is `sparsity`.
 
     Args:
         model: its blocks are model.model.layers and of equal size.
     """
-    blocks = model.model.layers
-    shares = outlier_shares(model, data.sequences(tokenizer, text, sequence_length, samples))
-    by_block = [
-        sum(shares[name] for name in shares if name.startswith(f"{index}."))
-        / sum(1 for name in shares if name.startswith(f"{index}."))
-        for index in range(len(blocks))
+    sequences = data.sequences(tokenizer, text, sequence_length, samples)
+    shares = [
+        sum(map(share, scores)) / len(scores) if by_matrix else share(torch.cat(scores))
+        for scores in scores_by_block(model, sequences)
     ]
-    return {
-        rf"\.layers\.{index}\.": value for index, value in enumerate(levels(by_block, sparsity))}
+    return {rf"\.layers\.{index}\.": value for index, value in enumerate(levels(shares, sparsity))}
 
 
 def levels(shares, sparsity):
@@ -36,8 +34,8 @@ def levels(shares, sparsity):
     return [sparsity - one + mean for one in kept]
 
 
-def outlier_shares(model, sequences):
-    """{matrix of a block: share of its scores above THRESHOLD times their mean}."""
+def scores_by_block(model, sequences):
+    """Yields the scores of each block's matrices, flat."""
     squares, hooks = {}, []
 
     def add(name):
@@ -47,19 +45,24 @@ def outlier_shares(model, sequences):
 
         return hook
 
-    linears = {
-        name: module for name, module in model.model.layers.named_modules()
-        if isinstance(module, torch.nn.Linear)}
-    for name, module in linears.items():
-        hooks.append(module.register_forward_pre_hook(add(name)))
+    blocks = [
+        {name: module for name, module in block.named_modules() if isinstance(module, torch.nn.Linear)}
+        for block in model.model.layers
+    ]
+    for index, linears in enumerate(blocks):
+        for name, module in linears.items():
+            hooks.append(module.register_forward_pre_hook(add((index, name))))
     with torch.no_grad():
         for one in sequences:
             model(input_ids=torch.as_tensor(one[0]).reshape(1, -1))
     for hook in hooks:
         hook.remove()
-    return {name: share(module.weight.detach(), squares[name]) for name, module in linears.items()}
+    for index, linears in enumerate(blocks):
+        yield [
+            (module.weight.detach().double().abs() * squares[index, name].sqrt()).flatten()
+            for name, module in linears.items()
+        ]
 
 
-def share(weights, squares):
-    scores = weights.double().abs() * squares.sqrt()
+def share(scores):
     return (scores > THRESHOLD * scores.mean()).double().mean().item()

@@ -40,10 +40,11 @@ PRESETS = {
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
 # How the weights to remove are divided among the matrices, each with the preset `balanced`. owl.py makes a
-# dictionary of "owl", which prune_model does not know.
+# dictionary of "owl" and "owl-by-matrix", which prune_model does not know.
 ALLOCATIONS = {
     "uniform": {},
     "OWL": {"allocation": "owl"},
+    "OWL, means by matrix": {"allocation": "owl-by-matrix"},
     "loss curve": {"allocation": "loss-curve"},
 }
 PATTERNS = {
@@ -55,7 +56,7 @@ PATTERNS = {
     "70 % per-row": {"pattern": "per-row", "sparsity": 0.7},
 }
 PAPERS = tuple(PATTERNS)[:5]
-MAIN_PATTERNS = ("60 % per-row", "2:4")
+DRAWN_PATTERNS = ("60 % per-row", "2:4")
 # What every sweep changes one setting of.
 BASE, BASE_ALPHA = ("60 % per-row", "SparseFW (Wanda)"), 0.9
 # Rows that are also calibrated with other draws of articles.
@@ -90,7 +91,7 @@ SMALL = Scale(
     iteration_counts=(20, 50, 200, 1000), sample_counts=(4, 16, 64), trace=True)
 # A part of the small ones.
 QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
-MAIN = Scale("main", 64, 512, 64, 200, MAIN_PATTERNS, draws=(1, 2))
+MAIN = Scale("main", 64, 512, 64, 200, DRAWN_PATTERNS, draws=(1, 2))
 # The paper's samples: nearly all of the calibration text, so that another draw would be the same.
 FULL = Scale("full", 128, 2048, 64, 2000, PAPERS)
 # Single layers at 1k, 8k and 32k tokens, of both models.
@@ -182,7 +183,7 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
     for pattern in scale.patterns:
         for method in scale.methods:
             found[f"{pattern}, {method}"] = {**PATTERNS[pattern], **METHODS[method]}
-    for pattern in MAIN_PATTERNS:
+    for pattern in DRAWN_PATTERNS:
         for draw in scale.draws:
             for method in DRAWN:
                 options = {**PATTERNS[pattern], **METHODS[method], "draw": draw}

@@ -57,7 +57,7 @@ def test_what_names_a_method_or_an_option_has_the_papers_values(client, options,
 
 def test_the_reproduction_knows_what_presets_mean(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
-    known = importlib.import_module("settings").PRESETS
+    known = dict(importlib.import_module("settings").PRESETS)
     for name in ("fast", "balanced", "best"):
         assert known.pop(name) == {"job": REFINED_JOB, **dataclasses.asdict(PRESETS[name])}
     assert not known
@@ -69,9 +69,13 @@ def test_the_reproduction_gives_blocks_with_outliers_more_weights(monkeypatch, c
     model = tiny.make("llama")
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[:, 3] *= 100
-    allocation = owl.allocation(model, None, tiny.tokens().tolist(), 6, 24, 0.6)
-    first, second = (allocation[rf"\.layers\.{index}\."] for index in (0, 1))
-    assert first == pytest.approx(0.6 + owl.BOUND) and second == pytest.approx(0.6 - owl.BOUND)
+    for by_matrix in (False, True):
+        allocation = owl.allocation(model, None, tiny.tokens().tolist(), 6, 24, 0.6, by_matrix)
+        first, second = (allocation[rf"\.layers\.{index}\."] for index in (0, 1))
+        assert first == pytest.approx(0.6 + owl.BOUND) and second == pytest.approx(0.6 - owl.BOUND)
+    # One mean for the block: small scores of one matrix make outliers of the other's. By matrix there is none.
+    alike = torch.ones(90), torch.full((10,), 100.0)
+    assert owl.share(torch.cat(alike)) == pytest.approx(0.1) and max(map(owl.share, alike)) == 0
     assert owl.levels([0.1, 0.1], 0.7) == [0.7, 0.7]
     report = prune(client, allocation=allocation, method="magnitude")
     for row in report.layers:
