@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <algorithm>
 #include <cassert>
 
 #include "absl/strings/escaping.h"
@@ -17,12 +16,6 @@ absl::StatusOr<std::string> RandomHex(size_t bytes) {
     return absl::InternalError("the system must supply random numbers; getrandom failed");
   }
   return absl::BytesToHexString(bits);
-}
-
-bool IsId(std::string_view text) {
-  return text.size() == kIdLength && std::ranges::all_of(text, [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
 }
 
 }  // namespace sparsefw::server

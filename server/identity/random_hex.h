@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -14,11 +13,6 @@ namespace sparsefw::server {
 // follows from others that were seen.
 // Errors: Internal  the system has no random numbers
 absl::StatusOr<std::string> RandomHex(size_t bytes);
-
-// Ids of tensors and their files: 128 random bits.
-inline constexpr size_t kIdLength = 32;
-inline absl::StatusOr<std::string> RandomId() { return RandomHex(kIdLength / 2); }
-bool IsId(std::string_view text);
 
 }  // namespace sparsefw::server
 

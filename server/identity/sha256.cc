@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 
 namespace sparsefw::server {
+
 Sha256Digest Sha256(std::string_view data) {
   Sha256Digest digest;
   static_assert(sizeof(digest.bytes) == SHA256_DIGEST_LENGTH);

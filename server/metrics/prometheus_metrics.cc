@@ -43,7 +43,7 @@ struct RpcMetrics {
   Gauge* in_flight = nullptr;
   Counter* received_bytes = nullptr;
   Counter* sent_bytes = nullptr;
-  // One a code, made at its first use: most pairs never occur.
+  // One per code, made at its first use: most pairs never occur.
   std::array<std::atomic<Histogram*>, kCodes.size()> duration = {};
 };
 

@@ -156,9 +156,10 @@ absl::StatusOr<std::string> WithoutLinks(const std::string& path) {
 
 void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
 
-absl::Status SetUp(SQLite::Database& writer, const std::string& path) {
+// `vacuum`: what becomes of pages that nothing uses, in a file that is empty.
+absl::Status SetUp(SQLite::Database& writer, const std::string& path, const char* vacuum) {
   SPARSEFW_RETURN_IF_ERROR(CheckOurs(writer, path));
-  Execute(writer, "PRAGMA auto_vacuum = INCREMENTAL");  // of a file that is empty
+  Execute(writer, vacuum);
   Execute(writer, "PRAGMA journal_mode = WAL");
   Execute(writer, "PRAGMA synchronous = FULL");
   Migrate(writer);
@@ -193,9 +194,12 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& give
   std::unique_ptr<Database> database(new Database(path));
   const absl::Status opened = Guarded(nullptr, [&]() -> absl::Status {
     database->writer_ = std::make_shared<Access>(path, flags);
-    SPARSEFW_RETURN_IF_ERROR(SetUp(database->writer_->db, given));
+    MutexLock lock(database->writer_->mutex);
+    SPARSEFW_RETURN_IF_ERROR(
+        SetUp(database->writer_->db, given, "PRAGMA auto_vacuum = INCREMENTAL"));
     for (auto* reader : {&database->reader_, &database->long_reader_}) {
       *reader = std::make_shared<Access>(path, flags);
+      MutexLock reading((*reader)->mutex);
       Execute((*reader)->db, "PRAGMA query_only = ON");
     }
     return absl::OkStatus();
@@ -210,7 +214,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::InMemory() {
     const auto only =
         std::make_shared<Access>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     database->writer_ = database->reader_ = database->long_reader_ = only;
-    return SetUp(only->db, "memory");
+    MutexLock lock(only->mutex);
+    return SetUp(only->db, "memory", "PRAGMA auto_vacuum = FULL");
   });
   if (!opened.ok()) return opened;
   return database;

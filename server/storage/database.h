@@ -24,7 +24,7 @@ enum class Durability {
 };
 
 // Thread-safe. In a file: with a write-ahead log; one connection writes, two others read.
-// In memory: one connection does it all.
+// In memory: one connection does it all, and every call waits for every other.
 //
 // Work is a function that gets the connection and uses SQLiteCpp: it may throw
 // SQLite::Exception, which becomes the error of the call. It must not start
@@ -55,13 +55,14 @@ class Database {
   absl::Status Write(Durability durability, Work work);
   // A consistent view: sees every write that has returned.
   absl::Status Read(Work work) const;
-  // The same, for what takes long where a client asks for much: waits for others of its kind,
-  // and no other reader waits for it.
+  // The same, for what takes long where a client asks for much: waits for others of its kind. In a
+  // file no other reader waits for it.
   absl::Status ReadMuch(Work work) const;
 
   // Bytes of the database on the disk, without the log of writes; 0 in memory.
   int64_t FileBytes() const;
-  // Gives the disk back a part of the pages that nothing uses, where there are many.
+  // Gives the disk back a part of the pages that nothing uses, where there are many. In memory each
+  // commit frees them.
   absl::Status GiveBackPages();
 
   // The schema version of this program.
@@ -76,7 +77,7 @@ class Database {
   void RunBatch(std::deque<Pending*>& batch);
 
   const std::string path_;          // empty: in memory
-  std::shared_ptr<Access> writer_;  // used by the thread that leads a batch
+  std::shared_ptr<Access> writer_;  // of the thread that leads a batch; in memory all are one
   std::shared_ptr<Access> reader_;
   std::shared_ptr<Access> long_reader_;
 

@@ -132,9 +132,13 @@ struct OptionRequest {
   int64_t tokens = 0;
 };
 
+// False for options that say nothing about how a matrix is pruned: the precision of products, the
+// threads, and what is measured besides. `name`: an OptionInfo::name.
+bool IsOfMethod(std::string_view name);
+
 // What a request without a preset gets: `balanced`, which the measurements recommend, where it
-// names neither a method nor an option of one; else `paper`, the defaults of SolveOptions. The
-// precision of products, the threads and what is measured besides are no options of a method.
+// names neither a method nor an option of one (IsOfMethod); else `paper`, the defaults of
+// SolveOptions.
 Preset PresetOf(const OptionRequest& request);
 
 // The options of a solve with this pattern: what is given, and the preset's values for the rest.

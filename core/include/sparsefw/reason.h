@@ -136,7 +136,7 @@ constexpr const ReasonInfo* FindReason(std::string_view name) {
 }
 
 // Metadata of an error: the milliseconds after which a caller should try again.
-inline constexpr char kRetryDelay[] = "retry_delay_ms";
+inline constexpr char kRetryDelayKey[] = "retry_delay_ms";
 inline constexpr char kRetryDelayMs[] = "1000";
 
 // One of kReasons: a string literal that is not among them does not compile.
@@ -184,7 +184,7 @@ absl::Status WithMetadata(absl::Status status, std::string_view key, std::string
 template <typename... Args>
 absl::Status RefuseForNow(absl::StatusCode code, Reason reason,
                           const absl::FormatSpec<Args...>& format, const Args&... args) {
-  return WithMetadata(Refuse(code, reason, format, args...), kRetryDelay, kRetryDelayMs);
+  return WithMetadata(Refuse(code, reason, format, args...), kRetryDelayKey, kRetryDelayMs);
 }
 
 bool HasReason(const absl::Status& status, Reason reason);

@@ -38,15 +38,16 @@ double JointExcluded(const Pattern& pattern, double alpha) {
   return std::clamp(pattern.sparsity - (1 - alpha) * kept, 0.0, 0.99);
 }
 
+bool IsOfMethod(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kOfNone = {"product_precision", "threads",
+                                                       "measure_new_weights"};
+  return std::find(kOfNone.begin(), kOfNone.end(), name) == kOfNone.end();
+}
+
 Preset PresetOf(const OptionRequest& request) {
   if (request.preset) return *request.preset;
-  constexpr std::array<std::string_view, 3> kOfNoMethod = {"product_precision", "threads",
-                                                           "measure_new_weights"};
-  const auto of_method = [&](std::string_view name) {
-    return std::find(kOfNoMethod.begin(), kOfNoMethod.end(), name) == kOfNoMethod.end();
-  };
-  return std::any_of(request.given.begin(), request.given.end(), of_method) ? Preset::kPaper
-                                                                            : Preset::kBalanced;
+  return std::any_of(request.given.begin(), request.given.end(), IsOfMethod) ? Preset::kPaper
+                                                                             : Preset::kBalanced;
 }
 
 bool ShrinksByTokens(const OptionRequest& request) {

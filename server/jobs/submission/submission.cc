@@ -24,7 +24,7 @@ absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queu
   ReasonMetadata metadata = {{"quota", "max-queued-jobs"},
                              {"limit", absl::StrFormat("%d", most)},
                              {"current", absl::StrFormat("%d", queued)}};
-  if (most > 0) metadata.emplace(kRetryDelay, kRetryDelayMs);
+  if (most > 0) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
   return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
                         "queued jobs of tenant %s must be at most max-queued-jobs of %d; there "
                         "are %d",

@@ -1,5 +1,6 @@
 // JobSpec to and from the wire.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "server/fields/option_fields.h"
@@ -207,7 +208,9 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   request.preset = PresetOf(request);
   // Where a method or an option is named, nobody chose the defaults as a preset.
   if (asked || *request.preset != Preset::kPaper) spec.preset = request.preset;
-  if (asked) spec.preset_overrides.assign(request.given.begin(), request.given.end());
+  for (const std::string_view name : request.given) {
+    if (asked && IsOfMethod(name)) spec.preset_overrides.emplace_back(name);
+  }
   if (proto.has_pattern() || PatternMissing(proto)) {
     SPARSEFW_ASSIGN_OR_RETURN(spec.pattern, PatternFromProto(proto.pattern()));
   }

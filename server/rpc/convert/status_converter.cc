@@ -62,7 +62,7 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
   result.add_details()->PackFrom(info);
 
   int64_t delay_ms = 0;
-  const auto delay = metadata.find(kRetryDelay);
+  const auto delay = metadata.find(kRetryDelayKey);
   if (delay != metadata.end() && absl::SimpleAtoi(delay->second, &delay_ms) && delay_ms >= 0) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(delay_ms / 1000);

@@ -9,8 +9,6 @@
 namespace sparsefw::server {
 namespace {
 
-// A second later some of the waiting calls have run.
-
 absl::Status TooManyCalls(int64_t most) {
   return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
                       "calls of one caller that wait for a thread must be at most %d; there are %d",

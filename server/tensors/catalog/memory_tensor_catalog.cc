@@ -1,7 +1,7 @@
 #include <atomic>
 
-#include "server/identity/random_hex.h"
 #include "server/tensors/catalog/tensor_catalog.h"
+#include "server/tensors/random_id.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

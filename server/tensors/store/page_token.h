@@ -9,8 +9,8 @@
 
 namespace sparsefw::server {
 
-// `salt` makes the tokens of one catalog worthless with another, where the same
-// position means another tensor.
+// `salt` makes the tokens of one list worthless with another, where the same position means another
+// entry.
 std::string EncodePageToken(uint64_t position, std::string_view salt);
 // Nothing when the token was not made by EncodePageToken with this salt.
 std::optional<uint64_t> DecodePageToken(std::string_view token, std::string_view salt);

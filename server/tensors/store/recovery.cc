@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/store/spool_match.h"
 #include "server/tensors/store/spooled_tensor_store.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"

@@ -163,7 +163,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TenantAccounts accounts_;
   std::string token_salt_;   // set by Recover
   std::string upload_salt_;  // set by Recover; numbers of uploads are those of this run
-  std::vector<std::string> transient_left_;  // likewise
+  std::vector<std::string> transient_left_;  // set by Recover
   std::atomic<int64_t> corrupt_{0};
   std::atomic<int64_t> unchecked_{0};
 

@@ -18,7 +18,7 @@ absl::Status Exceeded(Reason reason, const char* quota, int64_t limit, int64_t c
   ReasonMetadata metadata = {{"quota", quota},
                              {"limit", absl::StrFormat("%d", limit)},
                              {"current", absl::StrFormat("%d", current)}};
-  if (helps) metadata.emplace(kRetryDelay, kRetryDelayMs);
+  if (helps) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
   return WithReason(absl::ResourceExhaustedError(message), reason, metadata);
 }
 
@@ -63,7 +63,7 @@ absl::Status TenantAccounts::CheckPlaces(const std::string& tenant, int64_t own,
                "tensors and uploads must be at most max-tensors of %d; there are %d, results of "
                "accepted jobs included, and %d more are needed",
                limit, used, count);
-    return count > limit ? refused : WithMetadata(refused, kRetryDelay, kRetryDelayMs);
+    return count > limit ? refused : WithMetadata(refused, kRetryDelayKey, kRetryDelayMs);
   }
   const std::optional<int64_t> quota = LimitsFor(limits_of_, tenant).max_tensors;
   if (!quota.has_value() && !many_) return absl::OkStatus();

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/store/spooled_tensor_store.h"
 #include "sparsefw/status_macros.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spec.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"

@@ -333,7 +333,7 @@ TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
   manager_->StopAccepting();
   const auto refused = manager_->Submit({}, "", "", {}, false);
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "shutting down"));
-  EXPECT_EQ(ReasonMetadataOf(refused.status()).at(kRetryDelay), kRetryDelayMs);
+  EXPECT_EQ(ReasonMetadataOf(refused.status()).at(kRetryDelayKey), kRetryDelayMs);
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
 }
 

@@ -202,5 +202,32 @@ TEST_F(DatabaseTest, ErrorsOfSqliteBecomeStatuses) {
   EXPECT_GT(Count(*database), 0);
 }
 
+TEST_F(DatabaseTest, InMemoryDeletedRowsFreeTheirPages) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::InMemory());
+  const auto pages = [&] {
+    int64_t count = 0;
+    EXPECT_THAT(database->Read([&](Connection& db) {
+      count = db.execAndGet("PRAGMA page_count").getInt64();
+      return absl::OkStatus();
+    }),
+                IsOk());
+    return count;
+  };
+  const auto write = [&](const char* sql) {
+    EXPECT_THAT(database->Write(Durability::kPowerLoss,
+                                [&](Connection& db) {
+                                  db.exec(sql);
+                                  return absl::OkStatus();
+                                }),
+                IsOk());
+  };
+  const int64_t empty = pages();
+  write("CREATE TABLE blobs (bytes BLOB)");
+  write("INSERT INTO blobs VALUES (zeroblob(4000000))");
+  EXPECT_GT(pages(), empty + 500);
+  write("DELETE FROM blobs");
+  EXPECT_LT(pages(), empty + 10);
+}
+
 }  // namespace
 }  // namespace sparsefw::server

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {

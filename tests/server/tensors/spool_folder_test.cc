@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/identity/random_hex.h"
+#include "server/tensors/random_id.h"
 #include "server/tensors/spool/spool.h"
 #include "tests/server/tensors/store_fixture.h"
 

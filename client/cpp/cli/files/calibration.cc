@@ -21,8 +21,7 @@ std::string FewTokens(const std::string& label, int64_t tokens, int64_t inputs) 
 
 constexpr std::string_view kOnlyZeros =
     "so every mask loses nothing and none is better than another; look at where the activations "
-    "are "
-    "taken from";
+    "are taken from";
 
 bool OnlyZeros(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(),

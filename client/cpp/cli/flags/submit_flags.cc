@@ -75,7 +75,7 @@ void AddMethodFlags(CLI::App& app, SubmitFlags& flags, v1::JobSpec& spec) {
            if (!share.ok()) throw CLI::ConversionError(std::string(share.status().message()));
            flags.sparsity = *share;
          },
-         "share of the weights to remove, [0, 1]; needed but with A:B")
+         "share of the weights to remove, [0, 1]; required except with A:B")
       ->type_name("SHARE");
   AddSpecFlags(app, SpecFlagGroup::kMethod, spec);
   GroupFlags(app, "Method");

@@ -18,9 +18,8 @@ inline constexpr int64_t kMostBatchRows = 512;
 template <typename Real>
 int64_t LayOut(unsigned char* memory, JointBatch<Real>& batch);
 
-// Bytes for the batches of a layer: for one row of any window, for kMostBatchRows with a window as
-// the defaults of unstructured and per-row patterns have it, at most kBatchBytes. Batches of wider
-// windows have fewer rows.
+// Bytes for the batches of a layer: for one row of any window, for kMostBatchRows of the widest
+// window that defaults give, at most kBatchBytes. Batches of wider windows have fewer rows.
 template <typename Real>
 int64_t BatchBytes(int64_t rows, int64_t cols);
 

@@ -43,7 +43,8 @@ class RowMatching {
   // between rows does.
   //
   // Ties: of equal changes the one that keeps the higher row
-  // Cost: O(rows + matches log matches)
+  // Cost: O(rows + candidates log matches) on average; candidates are the rows that may gain at
+  // least kLeastOfBest of the first exchange
   std::vector<RowMatch> Match() const;
 
  private:

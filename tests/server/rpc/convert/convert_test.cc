@@ -37,6 +37,7 @@ TEST(ConvertJobTest, WhatIsSetBesideAPresetIsNamed) {
   proto.set_method(v1::METHOD_SPARSEGPT);
   proto.mutable_warm_start()->set_method(v1::METHOD_RIA);
   proto.mutable_sparsefw()->set_alpha(0.5);
+  proto.set_product_precision(v1::PRODUCT_PRECISION_FP32);  // no option of a method
   Job job;
   job.spec = *FromProto(proto);
   const auto names = ToProto(job).preset_overrides();

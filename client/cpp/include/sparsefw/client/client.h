@@ -154,7 +154,7 @@ class Client {
   // Newest first.
   absl::StatusOr<std::vector<v1::Tensor>> ListTensors(const ListTensorsOptions& options = {},
                                                       const CallOptions& call = {});
-  // Jobs that have not ended, newest first; at most `limit`, 0: all.
+  // Uploads that have not ended, newest first; at most `limit`, 0: all.
   absl::StatusOr<std::vector<v1::Upload>> ListUploads(int64_t limit = 0,
                                                       const CallOptions& call = {});
   absl::Status DeleteUpload(const std::string& name, const CallOptions& call = {});
