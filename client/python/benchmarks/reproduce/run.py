@@ -17,7 +17,6 @@ from pathlib import Path
 
 import byte_model
 import inputs
-import owl
 import processor
 import settings
 import torch
@@ -85,10 +84,6 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state, ma
     commits = commits_of(state, made_by)
     started = time.monotonic()
     model = load(model_folder)
-    if options.get("allocation") in ("owl", "owl-by-matrix"):
-        options["allocation"] = owl.allocation(
-            model, tokenizer, texts["calibration"], scale.samples, scale.sequence_length, options["sparsity"],
-            options["allocation"] == "owl-by-matrix")
     # Not in the folder of the state: that must be new or a run's own.
     with processor.Counter(server, state.with_suffix(".seconds")) as counter:
         report = prune_model(

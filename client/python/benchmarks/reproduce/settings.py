@@ -39,12 +39,10 @@ PRESETS = {
         "refinement": {"epochs": 16, **STEPS},
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
-# How the weights to remove are divided among the matrices, each with the preset `balanced`. owl.py makes a
-# dictionary of "owl" and "owl-by-matrix", which prune_model does not know.
+# How the weights to remove are divided among the matrices, each with the preset `balanced`.
 ALLOCATIONS = {
     "uniform": {},
     "OWL": {"allocation": "owl"},
-    "OWL, means by matrix": {"allocation": "owl-by-matrix"},
     "loss curve": {"allocation": "loss-curve"},
 }
 PATTERNS = {

@@ -99,7 +99,12 @@ def _add_pruning_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--distill-epochs", type=int, metavar="N", help="passes over the samples")
     parser.add_argument("--distill-rate", type=float, metavar="RATE", help="largest step of a weight")
-    parser.add_argument("--allocation", default="uniform", choices=["uniform", "loss-curve"])
+    parser.add_argument(
+        "--allocation",
+        default="uniform",
+        choices=["uniform", "loss-curve", "owl"],
+        help="how the sparsity is divided among the matrices",
+    )
     parser.add_argument(
         "--ignore", action="append", metavar="REGEX", help="parameters that stay dense; may be repeated"
     )

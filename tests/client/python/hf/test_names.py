@@ -64,7 +64,7 @@ def test_names_of_wanda(words, found):
     (["--save=out/"], "--save has no meaning here: give --report FILE.json"),
     (["--use_variant"], "--use_variant has no meaning here: leave it out"),
     (["--eval_zero_shot"], "--eval_zero_shot has no meaning here: run lm_eval"),
-    (["--Lamda", "0.08"], "--allocation loss-curve"),
+    (["--Lamda", "0.08"], "--allocation owl"),
     (["--prune_method", "ablate_wanda_seq"], "--prune_method must be one of wanda, .*; got ablate_wanda_seq"),
     (["--sparsity_type", "1:2"], "--sparsity_type must be one of unstructured, 2:4, 4:8; got 1:2"),
     (["--model"], "--model needs a value"),

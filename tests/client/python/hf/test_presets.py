@@ -63,27 +63,6 @@ def test_the_reproduction_knows_what_presets_mean(monkeypatch):
     assert not known
 
 
-def test_the_reproduction_gives_blocks_with_outliers_more_weights(monkeypatch, client):
-    monkeypatch.syspath_prepend(ROOT / "client/python/benchmarks/reproduce")
-    owl = importlib.import_module("owl")
-    model = tiny.make("llama")
-    with torch.no_grad():
-        model.model.layers[1].mlp.up_proj.weight[:, 3] *= 100
-    for by_matrix in (False, True):
-        allocation = owl.allocation(model, None, tiny.tokens().tolist(), 6, 24, 0.6, by_matrix)
-        first, second = (allocation[rf"\.layers\.{index}\."] for index in (0, 1))
-        assert first == pytest.approx(0.6 + owl.BOUND) and second == pytest.approx(0.6 - owl.BOUND)
-    # One mean for the block: small scores of one matrix make outliers of the other's. By matrix there is none.
-    alike = torch.ones(90), torch.full((10,), 100.0)
-    assert owl.share(torch.cat(alike)) == pytest.approx(0.1) and max(map(owl.share, alike)) == 0
-    assert owl.levels([0.1, 0.1], 0.7) == [0.7, 0.7]
-    report = prune(client, allocation=allocation, method="magnitude")
-    for row in report.layers:
-        wanted = first if ".layers.0." in row["name"] else second
-        rows, inputs = row["shape"]
-        assert row["kept"] == rows * (inputs - int(wanted * inputs))
-
-
 def test_presets_are_a_ladder():
     """Each has more passes than the one before."""
     epochs = [PRESETS[name].refinement.epochs for name in ("fast", "balanced", "best")]

@@ -1,18 +1,14 @@
-"""Several servers, Gram matrices summed by a server, divided budgets."""
+"""Several servers, Gram matrices summed by a server."""
 
-import itertools
-import random
 
-import numpy as np
 import pytest
 import sparsefw
 import tiny
 import torch
-from sparsefw.hf import allocate, prune_model
+from sparsefw.hf import prune_model
 from sparsefw.hf.layout import Matrix
 from sparsefw.hf.pools.servers import Servers
 from sparsefw.hf.pools.tasks import Task, parts_of
-from support import reference
 
 
 def prune(model, server, **options):
@@ -168,73 +164,3 @@ def test_new_weights_are_written_however_a_method_is_spelled(client, method):
     assert same(one, other)
     weight, new = (model.model.layers[0].mlp.up_proj.weight for model in (old, one))
     assert not torch.equal(new, weight * (new != 0))
-
-
-def test_sparsity_by_name(client):
-    model = tiny.make("llama")
-    report = prune(model, client, sparsity=0.5, allocation={r"down_proj": 0.25, r"layers\.1\.mlp": 0.75})
-    for row in report.layers:
-        wanted = 0.25 if "down_proj" in row["name"] else 0.75 if "layers.1.mlp" in row["name"] else 0.5
-        reference.check_counts((tiny.matrix(model, row["name"]) != 0).numpy(), "per-row", wanted)
-    with pytest.raises(sparsefw.InvalidArgument, match="matches no matrix"):
-        prune(tiny.make("llama"), client, allocation={"w_proj": 0.5})
-    with pytest.raises(sparsefw.InvalidArgument, match=r'"\(proj" is no regular expression'):
-        prune(tiny.make("llama"), client, allocation={"(proj": 0.5})
-    with pytest.raises(sparsefw.InvalidArgument, match="no sparsity is given"):
-        prune(tiny.make("llama"), client, sparsity=None, allocation={"down_proj": 0.5})
-    with pytest.raises(sparsefw.InvalidArgument, match="fixes the sparsity"):
-        prune(tiny.make("llama"), client, sparsity=None, pattern="2:4", allocation="loss-curve")
-
-
-def test_the_split_of_the_budget_is_the_best_one():
-    """Against every split on a grid; the curves are convex."""
-    generator = random.Random(4)
-    points = [0.3, 0.4, 0.5, 0.6, 0.7]
-    for _ in range(20):
-        sizes = {name: generator.choice([100, 200, 400]) for name in "abc"}
-        curves = {}
-        for name in sizes:
-            steps = sorted(generator.random() for _ in points)
-            curves[name] = [{"sparsity": p, "loss": sum(steps[: i + 1])} for i, p in enumerate(points)]
-        chosen = allocate.by_loss(sizes, curves, 0.5)
-        total = sum(sizes.values())
-        assert sum(sizes[n] * chosen[n] for n in sizes) == pytest.approx(0.5 * total)
-
-        def cost(split, curves=curves):
-            return sum(
-                np.interp(split[n], points, [point["loss"] for point in curves[n]]) for n in curves)
-
-        best = min(
-            (cost(dict(zip(sizes, values, strict=True)))
-             for values in itertools.product(np.linspace(0.3, 0.7, 41), repeat=3)
-             if abs(sum(s * v for s, v in zip(sizes.values(), values, strict=True)) - 0.5 * total) < 1e-6),
-            default=np.inf)
-        assert cost(chosen) <= best + 1e-9
-
-
-def test_noise_does_not_break_the_split():
-    curve = [{"sparsity": s, "loss": v} for s, v in [(0.4, 0.1), (0.5, 0.3), (0.6, 0.2), (0.7, 0.6)]]
-    chosen = allocate.by_loss({"a": 10, "b": 10}, {"a": curve, "b": curve}, 0.55)
-    assert sum(chosen.values()) == pytest.approx(1.1)
-
-
-def test_allocation_by_loss_curves(client, folder):
-    model = tiny.make("llama")
-    with torch.no_grad():  # of this one nothing matters but a few columns
-        model.model.layers[0].mlp.up_proj.weight[:, 8:] *= 1e-3
-    again = tiny.make_like(model)
-    options = {"allocation": "loss-curve", "allocation_bound": 0.2, "state_dir": folder / "state"}
-    report = prune(model, client, **options)
-    shares = {row["name"]: row["sparsity"] for row in report.layers}
-    assert report.sparsity == pytest.approx(0.5, abs=0.02)  # rows are cut to whole weights
-    assert min(shares.values()) >= 0.3 - 0.02
-    assert max(shares.values()) <= 0.7 + 0.02
-    assert shares["model.layers.0.mlp.up_proj.weight"] > 0.65
-    curve = report.curves["model.layers.0.mlp.up_proj.weight"]
-    assert [point["sparsity"] for point in curve] == [0.3, 0.38, 0.44, 0.5, 0.56, 0.62, 0.7]
-    assert all(one["loss"] <= two["loss"] for one, two in itertools.pairwise(curve))
-    (folder / "state/block-0001.json").unlink()
-    (folder / "state/curve-0001.json").unlink()
-    second = prune(again, client, **options)
-    assert second.curves == report.curves
-    assert same(model, again)

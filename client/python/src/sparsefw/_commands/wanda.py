@@ -24,8 +24,8 @@ _REFUSED: Final = {
     "--save_log": "give --report FILE.json",
     "--use_variant": "leave it out: every row has the exact count already",
     "--eval_zero_shot": "run lm_eval --model hf --model_args pretrained=OUT --tasks ... afterwards",
-    "--Lamda": "give --allocation loss-curve in place of OWL's sparsities",
-    "--Hyper_m": "give --allocation loss-curve in place of OWL's sparsities",
+    "--Lamda": "give --allocation owl for OWL's sparsities",
+    "--Hyper_m": "give --allocation owl for OWL's sparsities",
     "--dataset": "give --data FILE.txt: nothing is downloaded",
     "--calib_dataset": "give --data FILE.txt: nothing is downloaded",
 }

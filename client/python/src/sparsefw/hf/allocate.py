@@ -11,6 +11,9 @@ from sparsefw.hf.layout import Matrix, compile_rule
 
 # Points of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
+# Allocations that have a name, and how far a sparsity may be from the mean: OWL's lambda for models of the
+# Llama family is 0.08.
+NAMED: Final = {"uniform": 0.1, "loss-curve": 0.1, "owl": 0.08}
 Curve = Sequence[Mapping[str, float]]
 
 
@@ -78,12 +81,33 @@ def by_loss(sizes: Mapping[str, int], curves: Mapping[str, Curve], sparsity: flo
     return {name: min(max(value, 0.0), 1.0) for name, value in chosen.items()}
 
 
+def by_outliers(
+    sizes: Mapping[str, int], shares: Mapping[str, float], sparsity: float, bound: float
+) -> dict[str, float]:
+    """The sparsity of every block as in OWL (Yin et al. 2024): what a block keeps grows linearly with its
+    share of outliers, over a range of 2 bound, with sum(size * sparsity) = sparsity * sum(size).
+
+    The range is narrower where a sparsity would leave [0, 0.99].
+
+    Args:
+        sizes:  weights of each block.
+        shares: outliers of each block.
+    """
+    least, most = min(shares[name] for name in sizes), max(shares[name] for name in sizes)
+    kept = {name: (shares[name] - least) / (most - least) if most > least else 0.0 for name in sizes}
+    mean = sum(sizes[name] * kept[name] for name in sizes) / sum(sizes.values())
+    up, down = mean - min(kept.values()), max(kept.values()) - mean
+    width = 2 * bound
+    if most > least:
+        width = min(width, max(0.0, 0.99 - sparsity) / up, sparsity / down)
+    return {name: sparsity + width * (mean - kept[name]) for name in sizes}
+
+
 def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
     """Raises InvalidArgument where the arguments contradict each other."""
-    if not isinstance(allocation, str | Mapping):
-        raise invalid(f'allocation must be "uniform", "loss-curve" or a dictionary; got {allocation}')
-    if isinstance(allocation, str) and allocation not in ("uniform", "loss-curve"):
-        raise invalid(f'allocation must be "uniform", "loss-curve" or a dictionary; got "{allocation}"')
+    if not isinstance(allocation, Mapping) and allocation not in NAMED:
+        got = f'"{allocation}"' if isinstance(allocation, str) else allocation
+        raise invalid(f'allocation must be "uniform", "loss-curve", "owl" or a dictionary; got {got}')
     if ":" in pattern and allocation != "uniform":
         raise invalid(f'pattern "{pattern}" fixes the sparsity of every layer: allocation must be "uniform"')
     if isinstance(allocation, str) and ":" not in pattern and sparsity is None:

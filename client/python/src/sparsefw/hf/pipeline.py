@@ -36,7 +36,7 @@ def prune_model(
     sequence_length: int = SEQUENCE_LENGTH,
     seed: int | None = None,
     allocation: str | Mapping[str, float] = "uniform",
-    allocation_bound: float = 0.1,
+    allocation_bound: float | None = None,
     refine_blocks: bool | BlockRefinement | Mapping[str, Any] | None = None,
     distill: bool | Distillation | Mapping[str, Any] | None = None,
     tune: Tuning | Sequence[Mapping[str, Any]] | None = None,
@@ -81,8 +81,10 @@ def prune_model(
         seed:      None: where there are more sequences than `samples`, those are taken that are spread evenly
                    over the text; a number: sequences drawn at random with it.
         allocation: "uniform"; "loss-curve": a sweep on every matrix first, then the split of the budget that
-                   minimises the sum of relative losses, each sparsity within allocation_bound of
-                   `sparsity`; or {regular expression: sparsity}, the first that is found in a name counts.
+                   minimises the sum of relative losses, each sparsity within allocation_bound (0.1) of
+                   `sparsity`; "owl": a block with more outliers in the dense model keeps more, sparsities of
+                   blocks in a range of 2 allocation_bound (0.08); or {regular expression: sparsity}, the
+                   first that is found in a name counts.
         refine_blocks: after a block is pruned, gradient steps bring what it makes of its inputs to what the
                    dense block makes of the dense model's: True, False, sparsefw.hf.BlockRefinement(epochs=,
                    ...), or a dictionary of what differs from the preset's; None: as the preset has it, and
@@ -209,7 +211,7 @@ def tune(
         sequence_length=sequence_length,
         seed=seed,
         allocation=options.pop("allocation", "uniform"),
-        allocation_bound=options.pop("allocation_bound", 0.1),
+        allocation_bound=options.pop("allocation_bound", None),
         gram=options.pop("gram", "auto"),
         gram_memory=gram_memory,
         split_above=split_above,

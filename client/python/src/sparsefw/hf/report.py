@@ -33,6 +33,7 @@ class Report:
         seconds:  of the whole run; one that was resumed counts its last part.
         out:      the folder that was written, or None.
         curves:   with allocation="loss-curve": the loss curve of every matrix.
+        outliers: with allocation="owl": the share of outliers of every block.
         refinements: with refine_blocks: one dictionary a block: name, and what
                   sparsefw.hf.training.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
@@ -50,6 +51,7 @@ class Report:
     seconds: float
     out: str | None = None
     curves: dict[str, Any] | None = None
+    outliers: dict[str, float] | None = None
     refinements: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tuning: dict[str, Any] | None = None
     distillation: dict[str, Any] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -13,21 +12,20 @@ import transformers
 
 import sparsefw
 from sparsefw.errors import CALIBRATION_LOST, Unavailable
-from sparsefw.hf import allocate
-from sparsefw.hf.calibration.grams import Group, split_passes
 from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.calibration.shared_grams import SharedGrams
-from sparsefw.hf.calibration.step import LocalStep, Step
+from sparsefw.hf.calibration.step import Step
 from sparsefw.hf.calibration.walk import walk
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.layout import Block, Matrix, dense_outside
+from sparsefw.hf.jobs import Jobs
+from sparsefw.hf.layout import Block, dense_outside
 from sparsefw.hf.pools.choice import Place, open_pool
-from sparsefw.hf.pools.servers import Servers
-from sparsefw.hf.pools.tasks import Pool, Task, task_of
+from sparsefw.hf.pools.tasks import Pool
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.source import InMemory, Source, apply, pack, packed
+from sparsefw.hf.sparsities import Sparsities
 from sparsefw.hf.state import BlockState, State
 from sparsefw.hf.training.distill import distill
 
@@ -55,15 +53,16 @@ class Run:
         grams: SharedGrams | None = None,
     ) -> None:
         """`grams`: of other runs, whose inputs are the same until the first block is pruned."""
-        self._shared = grams
         self._source, self._settings, self._layout = source, settings, layout
         self._state, self._progress, self._lasting, self._trace = state, progress, lasting, trace
         self._samples = [sample.to(source.device) for sample in samples]
-        self._tokens = sum(int(sample.shape[1]) for sample in samples)
         # Records of finished blocks, so that tensors are not read and hashed for these alone.
         self._records: dict[int, list[dict[str, Any]]] = {}
         self._refinements: dict[int, dict[str, Any]] = {}
-        self._first = next((block.index for block in layout if block.matrices), 0)
+        first = next((block.index for block in layout if block.matrices), 0)
+        tokens = sum(int(sample.shape[1]) for sample in samples)
+        self._jobs = Jobs(settings, first, tokens, progress, grams)
+        self._sparsities = Sparsities(settings, layout, state, progress, self._jobs)
         self._distillation: dict[str, Any] | None = None
         # What the dense model's last block gives, for distillation, and the length of what a block returns.
         self._targets: tuple[HiddenStates, int] | None = None
@@ -79,7 +78,6 @@ class Run:
         return done.tensors
 
     def to_the_end(self, place: Place) -> Report:
-        matrices = [matrix for block in self._layout for matrix in block.matrices]
         for block in self._layout:
             if (done := self._state.load_block(block.index)) is not None:
                 self._keep_records(block.index, done)
@@ -89,7 +87,6 @@ class Run:
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }
-        curves: dict[str, Any] | None = None
         if not missing:
             self._distillation = self._load_distillation()
         distils = self._settings.distillation is not None and self._distillation is None
@@ -103,7 +100,7 @@ class Run:
                 self._state.work_with(lambda: {**versions, "server": pool.version}, len(self._layout))
                 shares: Mapping[str, float] = {}
                 if missing:
-                    shares, curves = self._despite_losses(lambda: self._allocate(pool, matrices))
+                    shares = self._despite_losses(lambda: self._sparsities.find(pool, self._walk))
                 for block in missing:
                     if not block.matrices:  # all of it is ignored
                         self._state.save_block(block.index, BlockState({}, []))
@@ -117,8 +114,6 @@ class Run:
         if distils:
             self._distil()
         self._apply([block for block in self._layout if block.index > last])
-        if self._settings.allocation == "loss-curve":
-            curves = self._curves()
         layers = [record for block in self._layout for record in self._records[block.index]]
         dense = [name for block in self._layout for name in block.dense]
         dense += dense_outside(self._source.model, self._settings.ignore)
@@ -130,7 +125,8 @@ class Run:
             layers,
             dense,
             0.0,
-            curves=curves,
+            curves=self._sparsities.curves(),
+            outliers=self._sparsities.outliers(),
             refinements=refinements,
             distillation=self._distillation,
             cluster=self._cluster,
@@ -263,12 +259,7 @@ class Run:
         records: dict[str, dict[str, Any]] = {}
         if not step.layout.matrices:
             return BlockState(tensors, [])
-        for groups, tokens in self._with_grams(pool, step):
-            tasks = [
-                self._task(step.block, matrix, group, tokens[group.key], shares)
-                for group in groups
-                for matrix in group.matrices
-            ]
+        for tasks, tokens in self._jobs.batches(pool, step, shares):
             solved = pool.solve(tasks, lambda task, event: self._progress.event(task.matrix.name, event))
             for task, outcome in zip(tasks, solved, strict=True):
                 name, tensor = pack(outcome.matrix, outcome.mask, outcome.weight)
@@ -276,107 +267,3 @@ class Run:
                 records[outcome.matrix.name] = {**outcome.record, "tokens": tokens[task.gram]}
                 self._progress.done()
         return BlockState(tensors, [records[matrix.name] for matrix in step.layout.matrices])
-
-    def _task(
-        self, block: Any, matrix: Matrix, group: Group, tokens: int, shares: Mapping[str, float]
-    ) -> Task:
-        weight = matrix.view(block).cpu().contiguous()
-        options: dict[str, Any] = self._settings.job_options(shares.get(matrix.name, 0.0))
-        return task_of(matrix, weight, group.key, options, tokens)
-
-    def _with_grams(self, pool: Pool, step: Step) -> Iterator[tuple[list[Group], dict[str, int]]]:
-        """Groups whose Gram matrices are in the pool, and the tokens in them, 0 where there are none.
-
-        As many groups at a time as fit into gram_memory; each time is a pass over the samples.
-        """
-        here = []
-        for group in step.groups():
-            if not (isinstance(pool, Servers) and isinstance(step, LocalStep) and self._streams(group, step)):
-                here.append(group)
-                continue
-            self._progress.block(step.layout.index, "activations")
-            tokens = pool.stream_gram(group.key, functools.partial(step.inputs, group))
-            yield [group], {group.key: tokens}
-            pool.drop_grams()
-        for some in split_passes(here, self._settings.gram_memory):
-            counts = {}
-            for group, matrix, count in self._grams(step, some):
-                counts[group.key] = count
-                pool.add_gram(group.key, matrix, count)
-            yield some, counts
-            pool.drop_grams()
-
-    def _grams(self, step: Step, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
-        """(group, Gram matrix, tokens in it); the identity where there are none."""
-        index = step.layout.index
-        dense = not self._settings.propagate or index == self._first
-        shared = self._shared if dense else None
-        known = [group for group in groups if shared and shared.has(index, group.key)]
-        for group in known:
-            assert shared is not None
-            yield group, *shared.load(index, group.key)
-        if len(known) == len(groups):
-            return
-        self._progress.block(index, "activations")
-        for group, matrix, tokens in step.grams([group for group in groups if group not in known]):
-            if shared:
-                shared.save(index, group.key, matrix, tokens)
-            yield group, matrix, tokens
-
-    def _streams(self, group: Group, step: LocalStep) -> bool:
-        """Activations go to the server, rather than their sum."""
-        if not group.certain or self._settings.gram == "client":
-            return False
-        activations = self._tokens * step.item_bytes()
-        return self._settings.gram == "server" or activations < 4 * group.columns
-
-    def _allocate(
-        self, pool: Pool, matrices: Sequence[Matrix]
-    ) -> tuple[dict[str, float], dict[str, Any] | None]:
-        """(sparsity by matrix, loss curves)"""
-        settings = self._settings
-        if ":" in settings.pattern:
-            return {}, None
-        if isinstance(settings.allocation, Mapping):
-            return allocate.by_name(matrices, settings.allocation, settings.sparsity), None
-        assert settings.sparsity is not None
-        if settings.allocation == "uniform":
-            return {matrix.name: settings.sparsity for matrix in matrices}, None
-        self._measure_curves(pool)
-        curves = self._curves()
-        sizes = {matrix.name: matrix.rows * matrix.columns for matrix in matrices}
-        return allocate.by_loss(sizes, curves, settings.sparsity), curves
-
-    def _curves(self) -> dict[str, Any]:
-        return {
-            name: curve
-            for block in self._layout
-            for name, curve in (self._state.load(f"curve-{block.index:04d}") or {}).items()
-        }
-
-    def _measure_curves(self, pool: Pool) -> None:
-        """The loss of every matrix at several sparsities, in the dense model."""
-        settings = self._settings
-        assert settings.sparsity is not None
-        points = allocate.sweep_points(settings.sparsity, settings.allocation_bound)
-        missing = [b.index for b in self._layout if self._state.load(f"curve-{b.index:04d}") is None]
-        if not missing:
-            return
-        for step in self._walk(pool, self._layout):
-            index = step.layout.index
-            if index in missing:
-                curves: dict[str, Any] = {}
-                for groups, tokens in self._with_grams(pool, step):
-                    tasks = [
-                        self._task(
-                            step.block, matrix, group, tokens[group.key], {matrix.name: settings.sparsity}
-                        )
-                        for group in groups
-                        for matrix in group.matrices
-                    ]
-                    for task, curve in pool.sweep(tasks, points):
-                        curves[task.matrix.name] = curve
-                self._state.save(f"curve-{index:04d}", curves)
-            if index < missing[-1]:
-                self._progress.block(index, "dense forward")
-                step.advance()

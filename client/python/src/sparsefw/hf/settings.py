@@ -54,7 +54,7 @@ class Settings:
     samples: int
     sequence_length: int
     allocation: str | Mapping[str, float]
-    allocation_bound: float
+    allocation_bound: float | None
     gram: str
     gram_memory: int
     split_above: int
@@ -74,7 +74,7 @@ class Settings:
             object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         if self.gram not in ("auto", "client", "server"):
             raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
-        if not 0 < self.allocation_bound <= 1:
+        if self.allocation_bound is not None and not 0 < self.allocation_bound <= 1:
             raise invalid(f"allocation_bound must be in (0, 1]; got {self.allocation_bound}")
         if (
             not isinstance(self.split_above, int)
@@ -164,6 +164,13 @@ class Settings:
             return f'preset "{self.preset}" (it distils; distill=False goes without)'
         return "distill"
 
+    @property
+    def bound(self) -> float:
+        """How far the sparsity of a matrix may be from the mean."""
+        if self.allocation_bound is not None:
+            return self.allocation_bound
+        return allocate.NAMED[self.allocation if isinstance(self.allocation, str) else "uniform"]
+
     def meaning(self) -> dict[str, Any]:
         """What the preset stands for in this version, with refinement and distillation."""
         return {
@@ -205,7 +212,7 @@ class Settings:
             "routers": self.routers,
             "propagate": self.propagate,
             "allocation": allocate.describe(self.allocation),
-            "allocation_bound": self.allocation_bound,
+            "allocation_bound": self.bound,
             "gram": self.gram,
             # A row part has steps of its own.
             "split_above": self.split_above,

@@ -19,9 +19,9 @@ _OWN: Final = {
 }
 # Arguments of llm-compressor's own modifiers for sparsity, and what is here in their place.
 _ELSEWHERE: Final = {
-    "sparsity_profile": 'prune_model(allocation="loss-curve") divides the sparsity among the layers',
-    "owl_m": 'prune_model(allocation="loss-curve") divides the sparsity among the layers',
-    "owl_lmbda": 'prune_model(allocation="loss-curve") divides the sparsity among the layers',
+    "sparsity_profile": 'prune_model(allocation="owl") divides the sparsity among the blocks',
+    "owl_m": 'prune_model(allocation="owl") divides the sparsity among the blocks',
+    "owl_lmbda": 'prune_model(allocation="owl") divides the sparsity among the blocks',
     "dampening_frac": 'damping, with method="sparsegpt"',
     "preserve_sparsity_mask": "leave it out: a mask is chosen anew",
     "offload_hessians": "leave it out: sums of a block are on the device of its inputs",

@@ -44,6 +44,7 @@ CASES = {
     "experts": ("mixtral", {"method": "wanda", "sparsity": None, "pattern": "2:4"}),
     "Conv1D, dense inputs": ("gpt2", {"method": "wanda", "propagate": False}),
     "loss curves": ("llama", {"method": "wanda", "allocation": "loss-curve", "allocation_bound": 0.2}),
+    "outliers": ("llama", {"method": "wanda", "allocation": "owl"}),
     "distilled": ("llama", {"method": "wanda", "distill": {"epochs": 1}}),
     "tuned": ("llama", {"method": "wanda", "tune": [{}, {"method": "magnitude"}]}),
 }

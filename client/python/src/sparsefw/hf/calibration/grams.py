@@ -16,6 +16,8 @@ from sparsefw.torch import GramSum
 
 # Parts of a sum, at most.
 _SHARDS: Final = 16
+# Tokens whose squares are in memory at a time.
+_ROWS: Final = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +192,35 @@ def sum_shard(
             calls[index].run(block, inputs)
     for part in sums.values():
         part.make_symmetric()
+    return sums
+
+
+def sum_squares(
+    block: Any, groups: Sequence[Group], hidden: Samples, calls: Sequence[Call], shard: Iterable[int]
+) -> dict[str, Any]:
+    """By the key of a group: the sum of the squares of each of its inputs, float64 [d_in], of some of the
+    samples. Groups that no token reached are missing.
+    """
+    sums: dict[str, Any] = {}
+
+    def take(group: Group, tokens: Any) -> None:
+        for rows in tokens.reshape(-1, group.columns).split(_ROWS):
+            wide = rows.double()
+            part = (wide * wide).sum(0)
+            sums[group.key] = sums[group.key] + part if group.key in sums else part
+
+    with torch.no_grad(), _watched(block, groups, take):
+        for index in shard:
+            calls[index].run(block, hidden[index])
+    return sums
+
+
+def add_squares(of_shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of `sum_squares`, added in the order of the shards."""
+    sums: dict[str, Any] = {}
+    for parts in of_shards:
+        for key, part in parts.items():
+            sums[key] = sums[key] + part if key in sums else part
     return sums
 
 

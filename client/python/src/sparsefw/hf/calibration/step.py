@@ -8,7 +8,16 @@ from typing import Any, Protocol
 import torch
 
 from sparsefw.hf.calibration.capture import Call, tuple_length
-from sparsefw.hf.calibration.grams import Group, find_groups, run_block, stream_inputs, sum_grams
+from sparsefw.hf.calibration.grams import (
+    Group,
+    add_squares,
+    find_groups,
+    run_block,
+    shards_of,
+    stream_inputs,
+    sum_grams,
+    sum_squares,
+)
 from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import apply, packed
@@ -37,6 +46,12 @@ class Step(Protocol):
     def grams(self, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
         """(group, Gram matrix for the pool, tokens in it), of stream 0; the identity and 0 where no token
         reached it.
+        """
+        ...
+
+    def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
+        """By the key of a group: the sum of the squares of each of its inputs over the tokens of stream 0,
+        float64 [d_in]. Groups that no token reached are missing.
         """
         ...
 
@@ -85,6 +100,13 @@ class LocalStep(Step):
             matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
             del gram
             yield group, matrix, tokens
+
+    def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
+        of_shards = (
+            sum_squares(self.block, groups, self.streams[0], self.calls, shard)
+            for shard in shards_of(len(self.calls))
+        )
+        return add_squares(of_shards)
 
     def inputs(self, group: Group) -> Generator[Any, None, None]:
         """The group's inputs [tokens, d_in], sample by sample, of stream 0."""

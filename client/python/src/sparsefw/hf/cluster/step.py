@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from sparsefw.hf.calibration.capture import Call, tuple_length
-from sparsefw.hf.calibration.grams import Group, shards_of
+from sparsefw.hf.calibration.grams import Group, add_squares, shards_of
 from sparsefw.hf.calibration.step import Refined, Step
 from sparsefw.hf.calibration.walk import calls_of
 from sparsefw.hf.cluster import tasks
@@ -146,6 +146,13 @@ class RayStep(Step):
             matrix = RemoteGram(tuple(strip for strip, _ in sums[group.key]))
             tokens = max(self._pool.get(count, "activations") for _, count in sums[group.key])
             yield group, matrix if tokens else torch.eye(group.columns), tokens
+
+    def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
+        parts = [
+            self._on_shard(tasks.squares, shard, list(groups), self._streams[0][shard])
+            for shard in range(len(self._calls))
+        ]
+        return add_squares(self._pool.get(part, "activations") for part in parts)
 
     def apply(self, tensors: Mapping[str, Any]) -> None:
         self._outcome = self._pool.put_outcome(arrays_of(dict(tensors)))

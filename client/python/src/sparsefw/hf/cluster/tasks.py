@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sparsefw.hf.calibration.capture import Call
-from sparsefw.hf.calibration.grams import Group, find_groups, sum_shard
+from sparsefw.hf.calibration.grams import Group, find_groups, sum_shard, sum_squares
 from sparsefw.hf.cluster.metered import fetch, metered
 from sparsefw.hf.cluster.objects import Stored, arrays_of, attach, own_copy, stored, tensor_of
 from sparsefw.hf.layout import Block
@@ -122,6 +122,17 @@ def gram(
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
     return tuple((sums[key].rows(*rows).cpu().numpy(), sums[key].tokens) for key, rows in strips)
+
+
+@_at_work
+def squares(
+    work: BlockArguments, of: Sequence[Group], shard: Sequence[Stored], *arrays: Stored
+) -> tuple[dict[str, Any]]:
+    """The sums of the squares of a shard, by key of the group."""
+    block = _block(work, None, arrays)
+    calls = _calls(work, work.calls[0], arrays[work.tensors :])
+    sums = sum_squares(block, of, _Samples(shard, work.device), calls, range(len(shard)))
+    return ({key: part.cpu() for key, part in sums.items()},)
 
 
 @metered
