@@ -26,6 +26,12 @@ SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevic
   return options;
 }
 
+PoolOptions DevicePoolOptions(const ServerConfig& config) {
+  return {.memory_bytes = config.device_memory_bytes,
+          .memory_share = config.device_memory_share,
+          .streams = config.streams_per_device};
+}
+
 JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice& device) {
   JobManagerOptions options;
   options.workers = config.workers;
@@ -35,9 +41,7 @@ JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice
   options.max_attempts = config.max_attempts;
   options.starvation_limit = config.starvation_limit;
   options.working_memory_bytes = SolveMemory(config);
-  options.devices = PoolDevices(device, {.memory_bytes = config.device_memory_bytes,
-                                         .memory_share = config.device_memory_share,
-                                         .streams = config.streams_per_device});
+  options.devices = PoolDevices(device, DevicePoolOptions(config));
   return options;
 }
 

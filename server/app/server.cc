@@ -139,7 +139,9 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
-  SPARSEFW_ASSIGN_OR_RETURN(stores_, Stores::Open(config_, *device.backend, limits_of_, &logger_));
+  const int64_t sum_bytes = SumMemory(device, DevicePoolOptions(config_));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      stores_, Stores::Open(config_, *device.backend, sum_bytes, limits_of_, &logger_));
   job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
   metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
                                   DeviceInfos(device), absl::Now());

@@ -35,10 +35,11 @@ void LogJobDamage(Logger& logger, const JobDamage& damage) {
 
 absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
                                                      const Backend& backend,
+                                                     int64_t device_sum_bytes,
                                                      LimitsOfTenant limits_of, Logger* logger) {
   std::unique_ptr<Stores> stores(new Stores(config.disk_budget_bytes, logger));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenDatabase(config));
-  SPARSEFW_RETURN_IF_ERROR(stores->OpenTensors(config, backend, std::move(limits_of)));
+  SPARSEFW_RETURN_IF_ERROR(stores->OpenTensors(config, backend, device_sum_bytes, std::move(limits_of)));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenCheckpoints(config));
   return stores;
 }
@@ -58,7 +59,7 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
 }
 
 absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& backend,
-                                 LimitsOfTenant limits_of) {
+                                 int64_t device_sum_bytes, LimitsOfTenant limits_of) {
   TensorStoreOptions options;
   options.spool_dir = config.spool_dir;
   options.discard_unmatched = config.discard_unmatched;
@@ -74,6 +75,7 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   options.upload_idle_ttl = config.upload_idle_ttl;
   options.limits_of = std::move(limits_of);
   options.gram_backend = &backend;
+  options.device_sum_bytes = device_sum_bytes;
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
   transient_ = std::make_unique<TransientTensors>(tensors_.get());
   LogTensors(config);

@@ -28,6 +28,7 @@ class Stores {
   // Errors: those of StateFolder, Database, TensorStore and CheckpointFolder
   static absl::StatusOr<std::unique_ptr<Stores>> Open(const ServerConfig& config,
                                                       const Backend& backend,
+                                                      int64_t device_sum_bytes,
                                                       LimitsOfTenant limits_of, Logger* logger);
 
   JobStore& jobs() { return *jobs_; }
@@ -50,7 +51,7 @@ class Stores {
       : disk_budget_bytes_(disk_budget_bytes), logger_(*logger) {}
   absl::Status OpenDatabase(const ServerConfig& config);
   absl::Status OpenTensors(const ServerConfig& config, const Backend& backend,
-                           LimitsOfTenant limits_of);
+                           int64_t device_sum_bytes, LimitsOfTenant limits_of);
   int64_t DiskUsedByJobs() const;
   absl::Status OpenCheckpoints(const ServerConfig& config);
   void LogTensors(const ServerConfig& config);

@@ -16,6 +16,8 @@ namespace sparsefw::server {
 namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
+// Of a CUDA context, with cuBLAS.
+constexpr int64_t kContextBytes = int64_t{512} << 20;
 
 absl::Status Unavailable(std::string message) {
   return WithReason(absl::FailedPreconditionError(std::move(message)), "DEVICE_UNAVAILABLE");
@@ -113,19 +115,29 @@ void TakeAll(DefaultDevice* chosen) {
   }
 }
 
+int64_t MemoryOfJobs(int64_t free, const PoolOptions& options) {
+  if (options.memory_bytes > 0) return options.memory_bytes;
+  return static_cast<int64_t>(options.memory_share * static_cast<double>(free));
+}
+
 }  // namespace
 
 std::vector<PoolDevice> PoolDevices(const DefaultDevice& chosen, const PoolOptions& options) {
   std::vector<PoolDevice> devices;
   for (const Backend* backend : WithDeviceMemory(chosen.usable)) {
     const std::string name = backend->Describe().name;
-    const double share = options.memory_share * static_cast<double>(chosen.free_bytes.at(name));
     devices.push_back({.name = name,
-                       .memory_bytes = options.memory_bytes > 0 ? options.memory_bytes
-                                                                : static_cast<int64_t>(share),
+                       .memory_bytes = MemoryOfJobs(chosen.free_bytes.at(name), options),
                        .streams = options.streams});
   }
   return devices;
+}
+
+int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options) {
+  if (!chosen.backend->has_device_memory()) return 0;
+  const int64_t free = chosen.free_bytes.at(chosen.backend->Describe().name);
+  const int64_t jobs = MemoryOfJobs(free, options);
+  return std::clamp<int64_t>(free - jobs - kContextBytes, 0, jobs / 9);
 }
 
 absl::Status CheckDeviceList(std::string_view flag) {

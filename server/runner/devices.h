@@ -53,6 +53,10 @@ struct PoolOptions {
 // The devices of `chosen.usable` that have memory of their own.
 std::vector<PoolDevice> PoolDevices(const DefaultDevice& chosen, const PoolOptions& options);
 
+// Bytes of the memory of `chosen.backend` for Gram accumulators: of what jobs leave free, at most
+// a ninth of what is theirs. 0 where the device is the host.
+int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options);
+
 std::vector<DeviceDescription> DescribeDevices(const std::vector<const Backend*>& usable);
 
 // Memory of the machine, or of its cgroup; 0 where it is unknown.

@@ -118,6 +118,9 @@ struct TensorStoreOptions {
   absl::Duration tensor_ttl = absl::InfiniteDuration();
   LimitsOfTenant limits_of;               // of bytes, tensors and uploads; must not call the store
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
+  // Of the memory of gram_backend's device, for accumulators. Those that have no room are made on
+  // the CPU.
+  int64_t device_sum_bytes = 0;
   int gram_threads = 0;
   std::function<absl::Time()> now;         // absl::Now when empty
   std::function<absl::Time()> steady_now;  // SteadyNow when empty
@@ -128,6 +131,9 @@ struct TensorStoreOptions {
 struct TensorStoreUsage {
   int64_t budget_bytes = 0;
   int64_t used_bytes = 0;         // complete tensors, uploads (reserved in full), accumulators
+  int64_t device_sum_budget_bytes = 0;
+  int64_t device_sum_used_bytes = 0;
+  int64_t sums_without_room = 0;  // accumulators made on the CPU for want of it, since the start
   int64_t disk_budget_bytes = 0;  // 0: none
   int64_t disk_used_bytes = 0;
   int64_t tensors = 0;

@@ -271,6 +271,9 @@ class Backend {
   virtual std::string checkpoint_tag() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const = 0;
+  // Upper estimate of the bytes of the device's own memory that such an accumulator holds; 0 where
+  // the device is the host.
+  virtual int64_t DeviceGramSumBytes(int64_t /*d_in*/) const { return 0; }
   // Upper estimate of the bytes that a solve of this shape holds, the caller's
   // W and G not counted.
   virtual int64_t EstimateHostBytes(int64_t rows, int64_t cols,

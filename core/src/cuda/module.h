@@ -19,7 +19,7 @@
 
 // The number of the layout: raise it with every change to sparsefw/backend.h, to
 // what that includes, or to CudaModule.
-#define SPARSEFW_CUDA_MODULE_ABI 15
+#define SPARSEFW_CUDA_MODULE_ABI 16
 
 namespace sparsefw {
 

@@ -53,6 +53,10 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
     return Invalid("OPTION_INVALID", "upload_idle_ttl must be above 0; got %s",
                    absl::FormatDuration(options.upload_idle_ttl));
   }
+  if (options.device_sum_bytes < 0) {
+    return Invalid("OPTION_INVALID", "device_sum_bytes must be at least 0; got %d",
+                   options.device_sum_bytes);
+  }
   if (options.disk_budget_bytes < 0 || options.tensor_ttl <= absl::ZeroDuration()) {
     return Invalid("OPTION_INVALID",
                    "disk_budget_bytes must be at least 0 and tensor_ttl above 0; got %d and %s",
@@ -75,6 +79,8 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
       disk_budget_(Budget::Create(options_.disk_budget_bytes > 0
                                       ? options_.disk_budget_bytes
                                       : std::numeric_limits<int64_t>::max())),
+      accumulators_(std::make_shared<Accumulators>(*options_.gram_backend, options_.gram_threads,
+                                                   options_.device_sum_bytes)),
       accounts_(options_.limits_of, options_.max_tensors, options_.many_tenants),
       use_times_saved_(options_.steady_now()) {}
 
@@ -293,6 +299,9 @@ TensorStoreUsage SpooledTensorStore::usage() const {
   TensorStoreUsage usage;
   usage.budget_bytes = budget_->limit();
   usage.used_bytes = budget_->used();
+  usage.device_sum_budget_bytes = accumulators_->device().limit();
+  usage.device_sum_used_bytes = accumulators_->device().used();
+  usage.sums_without_room = accumulators_->without_room();
   usage.disk_budget_bytes = options_.disk_budget_bytes;
   usage.disk_used_bytes = disk_budget_->used();
   usage.corrupt = corrupt_.load();

@@ -160,6 +160,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TensorCatalog& catalog_;
   const std::shared_ptr<Budget> budget_;
   const std::shared_ptr<Budget> disk_budget_;
+  const std::shared_ptr<Accumulators> accumulators_;
   TenantAccounts accounts_;
   std::string token_salt_;   // set by Recover
   std::string upload_salt_;  // set by Recover; numbers of uploads are those of this run

@@ -104,7 +104,7 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
 std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(
     const std::variant<TensorSpec, GramSpec>& spec, ContentRoom room) const {
   if (const auto* gram = std::get_if<GramSpec>(&spec)) {
-    return MakeGramContent(*gram, std::move(room), options_.gram_backend, options_.gram_threads);
+    return MakeGramContent(*gram, std::move(room), accumulators_);
   }
   return MakeTensorContent(std::get<TensorSpec>(spec), std::move(room));
 }

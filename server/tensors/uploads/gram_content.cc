@@ -98,12 +98,11 @@ class BufferedWriter {
 
 class GramContent final : public UploadContent {
  public:
-  GramContent(const GramSpec& spec, ContentRoom room, const Backend* backend, int threads)
+  GramContent(const GramSpec& spec, ContentRoom room, std::shared_ptr<Accumulators> accumulators)
       : spec_(spec),
         token_bytes_(spec.d_in * ElementBytes(spec.activation_dtype)),
         room_(std::move(room)),
-        backend_(backend),
-        threads_(threads) {}
+        accumulators_(std::move(accumulators)) {}
 
   UploadKind kind() const override { return UploadKind::kGram; }
 
@@ -186,7 +185,7 @@ class GramContent final : public UploadContent {
     SPARSEFW_RETURN_IF_ERROR(MakeSum());
     ResultWriter writer(*file_, spec_.gram_dtype);
     try {
-      SPARSEFW_RETURN_IF_ERROR(writer.Write(*sum_));
+      SPARSEFW_RETURN_IF_ERROR(writer.Write(*sum_.accumulator));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("the result of a Gram accumulation");
     }
@@ -201,7 +200,8 @@ class GramContent final : public UploadContent {
   }
 
   CompleteTensor Take(const FinishedContent& finished) override {
-    sum_.reset();
+    sum_.accumulator.reset();
+    sum_.room.ShrinkTo(0);
     if (sums_ != nullptr) sums_->Remove();
     room_.host.ShrinkTo(ByteSize(finished.spec));
     room_.disk.ShrinkTo(ByteSize(finished.spec));
@@ -228,7 +228,7 @@ class GramContent final : public UploadContent {
         std::memcpy(aligned.data(), data, tokens.size());
         data = reinterpret_cast<const std::byte*>(aligned.data());
       }
-      return sum_->Add(ConstMatrixView(data, dtype, count, spec_.d_in));
+      return sum_.accumulator->Add(ConstMatrixView(data, dtype, count, spec_.d_in));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("a chunk of activations");
     }
@@ -241,22 +241,20 @@ class GramContent final : public UploadContent {
   const GramSpec spec_;
   const int64_t token_bytes_;
   ContentRoom room_;
-  const Backend* const backend_;
-  const int threads_;
+  const std::shared_ptr<Accumulators> accumulators_;
   std::unique_ptr<SpoolFile> file_;
   std::unique_ptr<SpoolFile> sums_;      // of the saved tokens; null: none
   std::unique_ptr<SpoolFile> new_sums_;  // between Save and what follows it
-  std::unique_ptr<GramAccumulator> sum_;
+  Accumulators::Sum sum_;                // without an accumulator: not yet needed
   int64_t appended_ = 0;  // tokens
   UploadProgress saved_;
 };
 
 absl::Status GramContent::MakeSum() {
-  if (sum_ != nullptr) return absl::OkStatus();
+  if (sum_.accumulator != nullptr) return absl::OkStatus();
   try {
-    SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<GramAccumulator> sum,
-                              backend_->CreateGramAccumulator(spec_.d_in, threads_));
-    if (sums_ != nullptr) SPARSEFW_RETURN_IF_ERROR(RestoreSum(*sum));
+    SPARSEFW_ASSIGN_OR_RETURN(Accumulators::Sum sum, accumulators_->Make(spec_.d_in));
+    if (sums_ != nullptr) SPARSEFW_RETURN_IF_ERROR(RestoreSum(*sum.accumulator));
     sum_ = std::move(sum);
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the sum of a Gram accumulation");
@@ -298,7 +296,7 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
   BufferedWriter writer(*file);
   try {
     SPARSEFW_RETURN_IF_ERROR(
-        sum_->SaveState([&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
+        sum_.accumulator->SaveState([&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
     SPARSEFW_RETURN_IF_ERROR(writer.Flush());
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the state of a Gram accumulation");
@@ -322,8 +320,8 @@ absl::StatusOr<int64_t> TokensIn(const GramSpec& spec, size_t bytes) {
 }
 
 std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
-                                               const Backend* backend, int threads) {
-  return std::make_unique<GramContent>(spec, std::move(room), backend, threads);
+                                               std::shared_ptr<Accumulators> accumulators) {
+  return std::make_unique<GramContent>(spec, std::move(room), std::move(accumulators));
 }
 
 }  // namespace sparsefw::server

@@ -15,7 +15,7 @@
 #include "server/tensors/store/budget.h"
 #include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/tensor_store.h"
-#include "sparsefw/backend.h"
+#include "server/tensors/uploads/accumulators.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
@@ -92,9 +92,8 @@ class UploadContent {
 };
 
 std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, ContentRoom room);
-// `backend` must outlive the content.
 std::unique_ptr<UploadContent> MakeGramContent(const GramSpec& spec, ContentRoom room,
-                                               const Backend* backend, int threads);
+                                               std::shared_ptr<Accumulators> accumulators);
 
 // DataLoss (BYTES_DIFFER): the byte at `offset` is another one than before.
 absl::Status BytesDiffer(int64_t offset);

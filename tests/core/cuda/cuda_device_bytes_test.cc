@@ -204,6 +204,30 @@ TEST(DeviceBytesTest, DevicesThatAreTheHostHaveNothingOfTheirOwn) {
   for (const char* name : {"cpu", "reference"}) {
     EXPECT_EQ((*FindBackend(name))->EstimateDeviceBytes(4096, 4096, {.swaps = true}), 0) << name;
     EXPECT_EQ((*FindBackend(name))->DeviceGramBytes(4096, DType::kF64), 0) << name;
+    EXPECT_EQ((*FindBackend(name))->DeviceGramSumBytes(4096), 0) << name;
+  }
+}
+
+TEST(DeviceBytesTest, AGramSumTakesWhatItSays) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
+  const Backend& backend = *found.usable.front();
+  for (const int64_t inputs : {40, 700, 2500}) {
+    SCOPED_TRACE(inputs);
+    ASSERT_EQ(cuda_on_host::AllocatedBytes(), 0U);
+    cuda_on_host::ResetPeak();
+    {
+      const Matrix<float> tokens = Weights(1100, inputs);
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto sum, backend.CreateGramAccumulator(inputs, 1));
+      ASSERT_THAT(sum->Add(tokens.view()), IsOk());
+      ASSERT_THAT(sum->AddGram(Gram(inputs).view(), 5), IsOk());
+      std::vector<double> row(static_cast<size_t>(inputs));
+      ASSERT_THAT(sum->CopyRows(0, 1, row.data()), IsOk());
+    }
+    const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
+    const int64_t estimate = backend.DeviceGramSumBytes(inputs);
+    const int64_t rounding = cuda_on_host::Emulated() ? 0 : 1 << 20;  // a real pool rounds up
+    EXPECT_GE(estimate + rounding, peak);
+    EXPECT_LE(estimate, peak + peak / 10) << "peak " << peak;
   }
 }
 

@@ -21,6 +21,7 @@ def server(start_server):
     env = {"SPARSEFW_CUDA_MODULE": None if REAL else str(EMULATED)}
     if not REAL:
         env["LD_LIBRARY_PATH"] = str(FAKE_NVML)
+        env["SPARSEFW_CUDA_ON_HOST_MEMORY"] = str(16 << 30)  # with room for Gram sums
     return start_server("--device", "cuda", env=env)
 
 

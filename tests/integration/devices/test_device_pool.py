@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import health_pb2
 import health_pb2_grpc
+import numpy as np
 import pytest
 
 from support.processes import BIN_DIR, HANG, Cli
 from support.refusals import loopback, refuses
-from support.rpc import Client, prune_service_pb2
+from support.rpc import Client, crc32c, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 EMULATED = BIN_DIR.parent / "tests/libsparsefw_cuda_module_on_host.so"
 # Calls of a device: enough for a server to start, too few for a job of 200 iterations.
@@ -87,6 +88,37 @@ def test_jobs_wait_for_room_and_all_run(start_server, layer):
     assert all(result["device"].startswith("cuda:") for result in results)
     assert len({result["losses"]["final"] for result in results}) == 1
     assert gauges(server, "sparsefw_device_memory_used_bytes") == {"cuda:0": 0, "cuda:1": 0}
+
+
+def test_gram_sums_take_a_part_of_the_device_and_then_the_cpu(start_server):
+    """A ninth of 400 MB has room for one such sum."""
+    server = start_server("--device", "auto", "--device-memory", "400MB",
+                          env=emulated(1, SPARSEFW_CUDA_ON_HOST_MEMORY="2000000000"))
+    tokens = np.random.default_rng(3).standard_normal((64, 128)).astype(np.float32)
+    client = Client(server.address)
+
+    def metric(name):
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=HANG) as response:
+            return float(re.search(rf"^sparsefw_{name} (\S+)$", response.read().decode(), re.M)[1])
+
+    assert metric("device_sum_budget_bytes") == 400_000_000 // 9
+    uploads = []
+    for _ in range(2):
+        spec = tensor_pb2.GramSpec(d_in=128, activation_dtype=tensor_pb2.DATA_TYPE_F32,
+                                   gram_dtype=tensor_pb2.DATA_TYPE_F32)
+        request = tensor_service_pb2.CreateUploadRequest(gram=spec)
+        uploads.append(client.tensors.CreateUpload(request, timeout=HANG).upload.name)
+    used = metric("device_sum_used_bytes")
+    assert 32 << 20 < used < 400_000_000 // 9
+    assert metric("sums_without_device_room_total") == 1
+    for upload in uploads:
+        request = tensor_service_pb2.AccumulateGramRequest(
+            upload=upload, data=tokens.tobytes(), crc32c=crc32c(tokens.tobytes()), finish=True)
+        tensor = client.tensors.AccumulateGram(iter([request]), timeout=HANG).gram
+        found = np.frombuffer(client.read(tensor.name), "<f4").reshape(128, 128)
+        np.testing.assert_allclose(found, tokens.T.astype(np.float64) @ tokens, rtol=1e-5, atol=1e-4)
+    assert metric("device_sum_used_bytes") == 0
+    client.close()
 
 
 @pytest.mark.parametrize("calls", [FAULT_CALLS, 200])

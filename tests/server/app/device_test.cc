@@ -98,6 +98,18 @@ TEST(DeviceTest, ThePoolIsEveryCudaDeviceWithAShareOfItsFreeMemory) {
   EXPECT_EQ(PoolDevices(all, {.memory_bytes = 1000})[0].memory_bytes, 1000);
 }
 
+TEST(DeviceTest, GramSumsTakeOfWhatJobsLeaveFree) {
+  DefaultDevice chosen = *ChooseDefaultDevice("auto");
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  chosen.free_bytes["cuda:0"] = 20 * kGiB;
+  EXPECT_EQ(SumMemory(chosen, {.memory_share = 0.9}), 2 * kGiB - kGiB / 2);
+  EXPECT_EQ(SumMemory(chosen, {.memory_share = 0.45}), kGiB) << "a ninth of what is for jobs";
+  EXPECT_EQ(SumMemory(chosen, {.memory_bytes = 9 * kGiB}), kGiB);
+  EXPECT_EQ(SumMemory(chosen, {.memory_share = 1.0}), 0);
+  EXPECT_EQ(SumMemory(chosen, {.memory_bytes = 30 * kGiB}), 0);
+  EXPECT_EQ(SumMemory(*ChooseDefaultDevice("cpu"), {}), 0);
+}
+
 TEST(DeviceTest, MemoryOfTheHostIsNotThatOfTheDevice) {
   EXPECT_EQ(HostMemoryBytes(), (*FindBackend("cpu"))->Describe().memory_bytes);
   EXPECT_NE(HostMemoryBytes(), Backends().front()->Describe().memory_bytes);

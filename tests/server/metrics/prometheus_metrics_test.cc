@@ -203,7 +203,13 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
       .tenants_running = 24,
       .jobs_kept = KeptJobs{3, 4, 5, 25, 26},
       .store_count_failures = 22,
-      .tensors = {.budget_bytes = int64_t{1} << 40, .used_bytes = 7, .tensors = 10, .uploads = 11},
+      .tensors = {.budget_bytes = int64_t{1} << 40,
+                  .used_bytes = 7,
+                  .device_sum_budget_bytes = 29,
+                  .device_sum_used_bytes = 30,
+                  .sums_without_room = 31,
+                  .tensors = 10,
+                  .uploads = 11},
       .job_budget_bytes = 27,
       .database_bytes = 28,
       .staging_budget_bytes = 8,
@@ -237,6 +243,9 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "1");
   EXPECT_EQ(Value("sparsefw_memory_budget_bytes"), "1099511627776");
   EXPECT_EQ(Value("sparsefw_memory_used_bytes"), "7");
+  EXPECT_EQ(Value("sparsefw_device_sum_budget_bytes"), "29");
+  EXPECT_EQ(Value("sparsefw_device_sum_used_bytes"), "30");
+  EXPECT_EQ(Value("sparsefw_sums_without_device_room_total"), "31");
   EXPECT_EQ(Value("sparsefw_staging_budget_bytes"), "8");
   EXPECT_EQ(Value("sparsefw_staging_used_bytes"), "9");
   EXPECT_EQ(Value("sparsefw_solve_memory_budget_bytes"), "14");

@@ -285,4 +285,11 @@ absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateCudaGramAccumulator(int d
   return result;
 }
 
+int64_t GramAccumulatorBytes(int64_t d_in) {
+  const int64_t product = 4 * std::min(kStripeRows, d_in) * d_in;
+  const int64_t means = 2 * 8 * std::min(kMeanRows, d_in) * d_in;
+  return kWorkspaceBytes + 8 * d_in * d_in + product + means +
+         4 * kGramBlockTokens * StrideOf(d_in);
+}
+
 }  // namespace sparsefw::cuda

@@ -18,7 +18,7 @@ namespace sparsefw::cuda {
 //          chunks end does not matter. The same bits at every run on the same
 //          device.
 // Memory:  on the device 8*d_in^2 bytes, 4*2048*d_in for products and
-//          4*kGramBlockTokens*d_in for tokens
+//          4*kGramBlockTokens*d_in for tokens: GramAccumulatorBytes
 // Threads: works on a stream of its own; makes its device the current one of
 //          the calling thread. Values are validated on the host.
 // Errors:  InvalidArgument    d_in below 1 (SHAPE_MISMATCH)
@@ -27,6 +27,9 @@ namespace sparsefw::cuda {
 //          then on returns it
 absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateCudaGramAccumulator(int device,
                                                                            int64_t d_in);
+
+// Bytes that it holds on the device at most, the workspace of its products included.
+int64_t GramAccumulatorBytes(int64_t d_in);
 
 }  // namespace sparsefw::cuda
 

@@ -83,6 +83,8 @@ class CudaBackend final : public Backend {
     return CreateCudaGramAccumulator(device_, d_in);
   }
 
+  int64_t DeviceGramSumBytes(int64_t d_in) const override { return GramAccumulatorBytes(d_in); }
+
   // Memory of Solve beside the engine, which has its matrices on the device:
   // six masks, new weights, pinned memory and some rows of scores.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,

@@ -71,7 +71,11 @@ class Sparsities:
     def _measure(
         self, pool: Pool, walk: Walk, what: str, measure: Callable[[Pool, Step], dict[str, Any]]
     ) -> None:
-        """Measures those blocks of the dense model that the state does not have."""
+        """Measures those blocks of the dense model that the state does not have.
+
+        Args:
+            measure: advances the step, too.
+        """
         missing = [b.index for b in self._layout if self._state.load(f"{what}-{b.index:04d}") is None]
         if not missing:
             return
@@ -79,10 +83,14 @@ class Sparsities:
             index = step.layout.index
             if index in missing:
                 self._state.save(f"{what}-{index:04d}", measure(pool, step))
+            else:
+                self._advance(step)
             if index == missing[-1]:
                 break
-            self._progress.block(index, "dense forward")
-            step.advance()
+
+    def _advance(self, step: Step) -> None:
+        self._progress.block(step.layout.index, "dense forward")
+        step.advance()
 
     def _curves_of(self, pool: Pool, step: Step) -> dict[str, Any]:
         """The loss of every matrix at several sparsities."""
@@ -94,10 +102,12 @@ class Sparsities:
         for tasks, _ in self._jobs.batches(pool, step, same):
             for task, curve in pool.sweep(tasks, points):
                 curves[task.matrix.name] = curve
+        self._advance(step)
         return curves
 
     def _outliers_of(self, _: Pool, step: Step) -> dict[str, float]:
         if not step.layout.matrices:
+            self._advance(step)
             return {}
         self._progress.block(step.layout.index, "outliers")
         groups = step.groups()

@@ -196,10 +196,18 @@ def sum_shard(
 
 
 def sum_squares(
-    block: Any, groups: Sequence[Group], hidden: Samples, calls: Sequence[Call], shard: Iterable[int]
+    block: Any,
+    groups: Sequence[Group],
+    hidden: Samples,
+    calls: Sequence[Call],
+    shard: Iterable[int],
+    out: Callable[[int, Any], None],
 ) -> dict[str, Any]:
     """By the key of a group: the sum of the squares of each of its inputs, float64 [d_in], of some of the
     samples. Groups that no token reached are missing.
+
+    Args:
+        out: gets what the block makes of each sample.
     """
     sums: dict[str, Any] = {}
 
@@ -211,7 +219,7 @@ def sum_squares(
 
     with torch.no_grad(), _watched(block, groups, take):
         for index in shard:
-            calls[index].run(block, hidden[index])
+            out(index, calls[index].run(block, hidden[index]))
     return sums
 
 

@@ -50,8 +50,8 @@ class Step(Protocol):
         ...
 
     def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """By the key of a group: the sum of the squares of each of its inputs over the tokens of stream 0,
-        float64 [d_in]. Groups that no token reached are missing.
+        """Advances stream 0. By the key of a group: the sum of the squares of each of its inputs over the
+        tokens, float64 [d_in]. Groups that no token reached are missing.
         """
         ...
 
@@ -102,8 +102,9 @@ class LocalStep(Step):
             yield group, matrix, tokens
 
     def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
+        hidden = self.streams[0]
         of_shards = (
-            sum_squares(self.block, groups, self.streams[0], self.calls, shard)
+            sum_squares(self.block, groups, hidden, self.calls, shard, hidden.__setitem__)
             for shard in shards_of(len(self.calls))
         )
         return add_squares(of_shards)

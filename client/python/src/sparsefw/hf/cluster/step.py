@@ -148,11 +148,13 @@ class RayStep(Step):
             yield group, matrix if tokens else torch.eye(group.columns), tokens
 
     def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
-        parts = [
-            self._on_shard(tasks.squares, shard, list(groups), self._streams[0][shard])
-            for shard in range(len(self._calls))
+        before = self._streams[0]
+        both = [
+            self._on_shard(tasks.squares, shard, list(groups), before[shard], returns=2)
+            for shard in range(len(before))
         ]
-        return add_squares(self._pool.get(part, "activations") for part in parts)
+        self._streams[0] = [after for _, after in both]
+        return add_squares(self._pool.get(part, "activations") for part, _ in both)
 
     def apply(self, tensors: Mapping[str, Any]) -> None:
         self._outcome = self._pool.put_outcome(arrays_of(dict(tensors)))

@@ -127,12 +127,14 @@ def gram(
 @_at_work
 def squares(
     work: BlockArguments, of: Sequence[Group], shard: Sequence[Stored], *arrays: Stored
-) -> tuple[dict[str, Any]]:
-    """The sums of the squares of a shard, by key of the group."""
+) -> tuple[dict[str, Any], list[Stored]]:
+    """(the sums of the squares of a shard, by key of the group; what the block makes of the shard)"""
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
-    sums = sum_squares(block, of, _Samples(shard, work.device), calls, range(len(shard)))
-    return ({key: part.cpu() for key, part in sums.items()},)
+    made: list[Stored] = []
+    samples = _Samples(shard, work.device)
+    sums = sum_squares(block, of, samples, calls, range(len(shard)), lambda _, out: made.append(stored(out)))
+    return {key: part.cpu() for key, part in sums.items()}, made
 
 
 @metered
