@@ -169,10 +169,8 @@ def _doubt(found: Perplexity) -> str:
     few = f"{found.tokens} tokens only" if found.tokens < _FEW else f"{found.tokens} tokens"
     what = f"perplexity {found.value:.4g} over {few}"
     if bad := sum(not math.isfinite(loss) for loss in found.losses):
-        return (
-            f"perplexity {found.value:.4g}: losses are not finite in {bad} of {found.windows} windows; look at "
-            "the weights"
-        )
+        share = f"{bad} of {found.windows} windows"
+        return f"perplexity {found.value:.4g}: losses are not finite in {share}; look at the weights"
     if found.margin is None:
         return f"{what}: one window does not tell how uncertain that is; take more text"
     if found.margin <= _WIDE and found.tokens >= _FEW:
