@@ -165,7 +165,7 @@ def test_the_program(shared_server, dense, folder, capsys):
     assert found["value"] == pytest.approx(independent(loaded, ids, 32), rel=1e-5)
     # Another call on the same state.
     words[words.index("0.5")] = "0.6"
-    assert _cli.main([*words, "-q"]) == 3
+    assert _cli.main([*words, "--overwrite", "-q"]) == 3
     said = capsys.readouterr().err
     assert "sparsity was 0.5, is 0.6. Give another folder with --state to start anew" in said
     # Another state, and the folder of the first call.
