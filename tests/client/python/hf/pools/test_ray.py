@@ -358,4 +358,5 @@ def test_a_wait_that_is_over_is_not_said_any_more(monkeypatch):
     with contextlib.closing(shown):
         session.connect_cluster(Ray())
         assert session.wait_for_cores(Ray(cpus=64), wait) == 64
-    assert texts == ["waiting for a node of the Ray cluster with 64 CPUs, at most 300 s", "pruning"]
+    assert texts[0].startswith("waiting for a node of the Ray cluster with 64 CPUs, at most ")
+    assert texts[1:] == ["pruning"]
