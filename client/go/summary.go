@@ -41,13 +41,13 @@ func (r *Result) String() string {
 		note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'"
 		end = losses.GetReconstructed()
 	}
-	if !(full > 0) {
-		note = "|WX|^2 is 0: weight or activations are only zeros, so no mask is better than another"
-	}
 	shrunk := ""
 	if unshrunk := losses.GetUnshrunk(); unshrunk != nil {
 		full, start, end = unshrunk.GetFull(), unshrunk.GetWarmStart(), unshrunk.GetResult()
 		shrunk = " (G shrunk)"
+	}
+	if !(full > 0) {
+		note = "|WX|^2 is 0: weight or activations are only zeros, so no mask is better than another"
 	}
 	var text strings.Builder
 	line := func(name string, value float64, note string) {

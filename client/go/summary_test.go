@@ -48,6 +48,20 @@ func TestALayerOfZerosHasNoLossToDivideBy(t *testing.T) {
 	}
 }
 
+func TestWhetherThereIsALossIsOfTheGramMatrixItself(t *testing.T) {
+	const zero = "|WX|^2 is 0"
+	r := result()
+	r.Job.Result.Losses.Unshrunk = &v1.Losses_Unshrunk{}
+	if got := r.String(); !strings.Contains(got, zero) {
+		t.Errorf("got\n%s", got)
+	}
+	r.Job.Result.Losses.Full = 0
+	r.Job.Result.Losses.Unshrunk = &v1.Losses_Unshrunk{Full: 900, WarmStart: 180, Result: 90}
+	if got := r.String(); strings.Contains(got, zero) {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestWhatWinsOverAPresetIsSaid(t *testing.T) {
 	r := result()
 	r.Job.Spec = &v1.JobSpec{Preset: v1.Preset_PRESET_FAST}

@@ -159,8 +159,23 @@ def test_a_gram_matrix_of_zeros_is_a_warning_and_the_summary_says_so(client, lay
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "|WX|^2 is 0" not in str(client.prune(layer.weight, one, **QUICK))
-    zeros = client.prune(layer.weight, activations=np.zeros_like(layer.activations), **QUICK)
-    assert "|WX|^2 is 0" in str(zeros)
+
+
+def test_activations_of_zeros_are_a_warning(client, layer):
+    zeros = np.zeros_like(layer.activations)
+    words = "activations are only zeros, so every mask loses nothing .* look at where the activations"
+    for activations in (zeros, [zeros, zeros], [zeros.astype(np.float16)]):
+        with pytest.warns(UserWarning, match=words):
+            result = client.prune(layer.weight, activations=activations, **QUICK)
+        assert "|WX|^2 is 0" in str(result)
+    with pytest.warns(UserWarning, match=words):
+        client.gram(zeros).delete()
+    last = zeros.copy()
+    last[-1, -1] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batches in ([zeros, last], [last, zeros], [zeros, layer.activations]):
+            client.gram(batches).delete()
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,30 @@ def test_a_file_that_is_there_is_replaced_when_asked_for(shared_server, files, c
     assert not (folder / "n.safetensors").exists()
 
 
+def test_no_file_takes_the_place_of_another_one(files, capsys):
+    """By whatever names; before a server is asked."""
+    _, folder = files
+    np.save(folder / "g.npy", np.eye(32))
+    (folder / "link").symlink_to(folder / "w.safetensors")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    mask, pruned = f"{folder}/m.safetensors", f"{folder}/p.safetensors"
+    gram, activations = ["--gram", f"{folder}/g.npy"], ["--activations", f"{folder}/x.safetensors:activations"]
+    link, again = f"{folder}/link", f"{folder}/../{folder.name}/m.safetensors"
+    for flags, error in (
+        ([*gram, "--out", link], f"--out: {link} is an input and would be lost"),
+        ([*gram, "--out", f"{folder}/g.npy"], f"--out: {folder}/g.npy is an input"),
+        ([*activations, "--out", mask, "--out-weights", f"{folder}/x.safetensors"], "--out-weights: "),
+        ([*gram, "--out", mask, "--out-weights", again], f'--out and --out-weights must be two files; got "{again}"'),
+        ([*gram, "--out", mask, "--plot", mask], "--out and --plot must be two files"),
+    ):
+        words = ["prune", "--server", "127.0.0.1:9", "--weights", f"{folder}/w.safetensors:layer.weight", *flags]
+        assert _cli.main([*words, "--overwrite", "-q"]) == 2
+        assert error in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    _files.check_outputs({"--out": "/dev/null", "--out-weights": "/dev/null"}, [])
+    _files.check_outputs({"--out": mask, "--out-weights": pruned}, [f"{folder}/w.safetensors:layer.weight"])
+
+
 def test_shared_memory_holds_files():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         path = Path(place, "mask.safetensors")

@@ -98,6 +98,10 @@ def _add_prune(commands: Any) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
+    outputs = {"--out": arguments.out, "--out-weights": arguments.out_weights, "--plot": arguments.plot}
+    outputs = {flag: path for flag, path in outputs.items() if path}
+    inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
+    _files.check_outputs(outputs, [path for path in inputs if path])
     if arguments.plot:
         load("matplotlib", "plot")  # said before the work is done
     for path in filter(None, (arguments.out, arguments.out_weights)):

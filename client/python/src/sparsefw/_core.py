@@ -18,6 +18,7 @@ from sparsefw._inputs.job import (
     warn_of_rank,
     warn_of_square,
     warn_of_tokens,
+    warn_of_zero_activations,
     warn_of_zeros,
 )
 from sparsefw._progress import transfer_observer
@@ -93,7 +94,10 @@ class Core:
             if self.warns and arrays.is_array(batches):
                 warn_of_square(buffer.shape)
             content = GramContent(buffer, rest, dtype, self.session.options, progress)
-            return await upload(self.session, content, request_id)
+            tensor = await upload(self.session, content, request_id)
+            if self.warns and content.only_zeros:
+                warn_of_zero_activations()
+            return tensor
 
     async def sum_grams(
         self, parts: Iterable[Any], dtype: str = "float32", request_id: str | None = None

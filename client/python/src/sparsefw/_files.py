@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -119,6 +119,32 @@ def check_absent(path: str, overwrite: bool) -> None:
         and not _DESCRIPTOR.fullmatch(os.path.abspath(path))
     ):
         raise invalid(f"{path}: exists and is not overwritten; --overwrite replaces it")
+
+
+def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str]) -> None:
+    """Raises InvalidArgument where a file would take the place of another one of the same command.
+
+    Args:
+        outputs: files by flag, in the order in which they are written.
+        inputs:  FILE[:TENSOR].
+    """
+    flags = list(outputs)
+    for index, flag in enumerate(flags):
+        path = outputs[flag]
+        if any(_is_same(path, split_name(argument)[0]) for argument in inputs):
+            raise invalid(f"{flag}: {path} is an input and would be lost")
+        for other in flags[:index]:
+            if _is_same(path, outputs[other]):
+                raise invalid(f'{other} and {flag} must be two files; got "{path}"')
+
+
+def _is_same(path: str, other: str) -> bool:
+    """Two paths of one file, which may not be there yet; /dev/null and pipes lose nothing."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return False
+    with contextlib.suppress(OSError):  # one of them is not there
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _stream(path: Path) -> IO[bytes] | None:

@@ -78,8 +78,12 @@ class Nodes:
         with patience():
             self._cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args=head)
         self._folders = []
-        self.nodes = [self.add() for _ in range(count)]
         self.kills = 0
+        try:
+            self.nodes = [self.add() for _ in range(count)]
+        except BaseException:  # nobody else has the head
+            self.shutdown()
+            raise
 
     @property
     def address(self):
@@ -133,19 +137,16 @@ class Nodes:
 
 @contextlib.contextmanager
 def cluster(count, connect=True, store=STORE, piece=None):
-    before = os.environ.get("SPARSEFW_SERVER_PROGRAM")
-    if before is None:
-        os.environ["SPARSEFW_SERVER_PROGRAM"] = os.path.join(os.environ["SPARSEFW_BIN_DIR"], "sparsefw-server")
-    nodes = Nodes(count, store, piece)
-    try:
+    with contextlib.ExitStack() as stack:
+        if "SPARSEFW_SERVER_PROGRAM" not in os.environ:
+            os.environ["SPARSEFW_SERVER_PROGRAM"] = os.path.join(os.environ["SPARSEFW_BIN_DIR"], "sparsefw-server")
+            stack.callback(os.environ.pop, "SPARSEFW_SERVER_PROGRAM")
+        nodes = Nodes(count, store, piece)
+        stack.callback(nodes.shutdown)
+        stack.callback(ray.shutdown)
         if connect:
             ray.init(address=nodes.address, log_to_driver=False)
         yield nodes
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
-        if before is None:
-            del os.environ["SPARSEFW_SERVER_PROGRAM"]
 
 
 @contextlib.contextmanager

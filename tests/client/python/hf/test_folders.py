@@ -196,6 +196,43 @@ def test_a_pruned_model_is_replaced_when_asked_for_or_by_its_own_run(client, fol
         prune(folder / "dense", folder / "out", client, method="ria", state_dir=folder / "again")
 
 
+def test_the_place_is_checked_before_the_state_is_opened(client, folder):
+    save("llama", folder / "dense")
+    prune(folder / "dense", folder / "out", client, method="wanda")
+    before = {path.name for path in folder.iterdir()}
+    for options in ({}, {"state_dir": folder / "state"}):
+        with pytest.raises(sparsefw.InvalidArgument, match="exists and is not overwritten"):
+            prune(folder / "dense", folder / "out", "127.0.0.1:9", method="ria", **options)
+        assert {path.name for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_a_model_that_another_run_wrote_meanwhile_stays(client, folder, monkeypatch, filled):
+    """Also in a folder that was empty at the start. The work of hours is kept beside it, and named."""
+    from sparsefw.hf import source
+
+    save("llama", folder / "dense")
+    prune(folder / "dense", folder / "other", client, method="wanda")
+    if filled:
+        (folder / "out").mkdir()
+    write = source.Streamed.write
+
+    def meanwhile(self, *arguments):
+        write(self, *arguments)
+        for path in (folder / "other").iterdir():
+            (folder / "out").mkdir(exist_ok=True)
+            (folder / "out" / path.name).write_bytes(path.read_bytes())
+
+    monkeypatch.setattr(source.Streamed, "write", meanwhile)
+    with pytest.raises(sparsefw.InvalidArgument, match="exists and is not overwritten") as refused:
+        prune(folder / "dense", folder / "out", client, method="ria", state_dir=folder / "state")
+    kept = folder / "out/.sparsefw.partial" if filled else folder / ".out.partial"
+    assert f"the pruned model of this run is {kept.resolve()}" in str(refused.value)
+    load(kept)
+    for path in (folder / "other").iterdir():
+        assert (folder / "out" / path.name).read_bytes() == path.read_bytes()
+
+
 @pytest.fixture
 def nothing_is_computed(monkeypatch):
     """Whatever is refused is refused before the model is read."""

@@ -15,7 +15,7 @@ import tokenizers
 import torch
 import transformers
 from sparsefw import _cli
-from sparsefw.hf import data, evaluate_perplexity, paired, prune_model
+from sparsefw.hf import data, evaluate_perplexity, paired, perplexity, prune_model
 
 TEXT = "\n\n".join(" ".join(f"w{(i * i + 7 * i * j) % 97}" for i in range(60)) for j in range(30))
 
@@ -69,17 +69,38 @@ def test_perplexity_is_that_of_an_independent_evaluation(dense, folder):
     assert math.exp(sum(found.losses) / found.windows) == pytest.approx(found.value, rel=1e-6)
     assert found.losses[1] == pytest.approx(math.log(independent(dense, ids[32:64], 32)), rel=1e-5)
     assert found.tokens == found.windows * 31
-    with pytest.warns(UserWarning, match=r"over 93 tokens only: its 95 % interval is [\d.]+ to [\d.]+; take more text"):
+    words = r"over 93 tokens only \(± 2 standard errors: [\d.]+ to [\d.]+\); take more text"
+    with pytest.warns(UserWarning, match=words):
         few = evaluate_perplexity(dense, tokenizer(), TEXT, sequence_length=32, samples=3)
     assert few.windows == 3
     assert math.log(few.margin) == pytest.approx(2 * statistics.stdev(few.losses) / math.sqrt(3))
-    assert f"perplexity {few.value:.4f}, 95 % interval {few.value / few.margin:.4g} to " in str(few)
+    assert f"perplexity {few.value:.4f}, ± 2 standard errors: {few.value / few.margin:.4g} to " in str(few)
     with pytest.warns(UserWarning, match="one window does not tell how uncertain that is"):
         assert evaluate_perplexity(dense, None, ids, sequence_length=16, samples=1).margin is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate_perplexity(dense, None, ids * (1 + 2000 // len(ids)), sequence_length=32)
     assert evaluate_perplexity(dense, None, ids, sequence_length=9999).length == 64  # its positions
+
+
+@pytest.mark.parametrize(
+    ("losses", "margin", "words"),
+    [
+        ([math.nan, 1.0], None, r"perplexity nan: losses are not finite in 1 of 2 windows; look at the weights"),
+        ([math.inf, math.inf], None, r"perplexity inf: losses are not finite in 2 of 2 windows"),
+        ([math.nan], None, r"perplexity nan: losses are not finite in 1 of 1 windows"),
+        ([1e4, 9e4], math.inf, r"perplexity inf over 30 tokens only \(± 2 standard errors: 0 to inf\)"),
+    ],
+    ids=str,
+)
+def test_a_broken_model_has_a_perplexity_and_no_traceback(losses, margin, words, monkeypatch):
+    of_windows = iter(losses)
+    monkeypatch.setattr(perplexity, "summed_loss", lambda logits, ids: 15 * next(of_windows))
+    model, ids = tiny.make("llama"), tiny.tokens(len(losses), 16)
+    with pytest.warns(UserWarning, match=words):
+        found = evaluate_perplexity(model, None, ids, sequence_length=16, progress=True)
+    assert found.margin == margin
+    assert "perplexity " in str(found)
 
 
 def test_sequences():
@@ -144,7 +165,7 @@ def test_the_program(shared_server, dense, folder, capsys):
     assert found["value"] == pytest.approx(independent(loaded, ids, 32), rel=1e-5)
     # Another call on the same state.
     words[words.index("0.5")] = "0.6"
-    assert _cli.main([*words, "-q"]) == 3
+    assert _cli.main([*words, "--overwrite", "-q"]) == 3
     said = capsys.readouterr().err
     assert "sparsity was 0.5, is 0.6. Give another folder with --state to start anew" in said
     # Another state, and the folder of the first call.

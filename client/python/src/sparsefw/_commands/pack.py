@@ -41,7 +41,11 @@ def add_unpack(commands: Any) -> None:
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace what this program made in OUT")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace OUT where it holds no other files than the new one, or is a file of masks",
+    )
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print one object")
 

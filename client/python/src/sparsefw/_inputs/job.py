@@ -20,6 +20,10 @@ DTYPES: Final[dict[str, tuple[str, ...]]] = {
     "mask": ("bool",),
 }
 _STORED: Final = {"float32": "<f4", "float64": "<f8"}
+_ONLY_ZEROS: Final = (
+    "so every mask loses nothing and none is better than another; look at where the activations are taken "
+    "from"
+)
 
 
 class Inputs:
@@ -110,11 +114,12 @@ def _mismatch(message: str) -> Error:
 def warn_of_zeros(gram: Buffer) -> None:
     """Warns of a Gram matrix of activations that are all zero: nothing tells one mask from another."""
     if not np.any(np.diagonal(np.frombuffer(gram.data, _STORED[gram.dtype]).reshape(gram.shape))):
-        warnings.warn(
-            "the diagonal of gram is zero, so every mask loses nothing and none is better than another; look "
-            "at where the activations are taken from",
-            stacklevel=2,
-        )
+        warnings.warn(f"the diagonal of gram is zero, {_ONLY_ZEROS}", stacklevel=2)
+
+
+def warn_of_zero_activations() -> None:
+    """Warns of activations that are all zero, as of their Gram matrix."""
+    warnings.warn(f"activations are only zeros, {_ONLY_ZEROS}", stacklevel=2)
 
 
 def warn_of_tokens(tokens: int, inputs: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sparsefw.errors import invalid
+from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.report import CERTIFICATE, Report
 
 FACTS: Final = "sparsefw.json"
@@ -95,9 +95,18 @@ def near(out: Path) -> Path | None:
     return out.parent if out.parent.is_dir() else None
 
 
-def write_folder(out: Path, report: Report, tokenizer: Any, write: Callable[[Path], None]) -> None:
+def write_folder(
+    out: Path,
+    report: Report,
+    tokenizer: Any,
+    write: Callable[[Path], None],
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Writes it beside its place and moves it there when it is complete; into an empty folder that is there
     from within, sparsefw.json last.
+
+    Args:
+        check: raises InvalidArgument where what is at `out` by then must stay.
     """
     check_out(out)
     inside = _goes_inside(out)
@@ -111,7 +120,11 @@ def write_folder(out: Path, report: Report, tokenizer: Any, write: Callable[[Pat
     card = partial / "README.md"
     text = card.read_text(encoding="utf-8") if card.exists() else ""
     card.write_text(with_section(text, section(report)), encoding="utf-8")
-    _check_contents(out)
+    try:
+        _check_contents(out)
+        check()
+    except InvalidArgument as error:
+        raise error.with_message(f"{error.message}; the pruned model of this run is {partial}") from None
     if inside:
         _move_up(partial, out)
     else:
@@ -141,7 +154,7 @@ def replace_folder(partial: Path, out: Path) -> None:
         if out.exists():
             out.rename(old)
         partial.rename(out)
-    except OSError:
+    except BaseException:  # an interrupt, too: else nothing would be in its place
         if old.exists() and not out.exists():
             old.rename(out)
         raise

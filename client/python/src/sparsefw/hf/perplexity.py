@@ -19,7 +19,7 @@ from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
-# Fewer tokens, or a wider margin, are a warning.
+# Fewer tokens, or a wider margin, are a warning. Both are conventions: no rule gives them.
 _FEW = 1000
 _WIDE = 1.1
 
@@ -47,20 +47,41 @@ class Perplexity:
 
     @property
     def margin(self) -> float | None:
-        """exp(2 standard errors of the windows' mean loss): value / margin to value * margin is a 95 %
-        interval of the perplexity on such text. None with a single window.
+        """exp(2 standard errors of the windows' mean loss): the perplexity on such text is about value /
+        margin to value * margin. None with a single window, or with losses that are not finite.
         """
-        if self.windows < 2:
-            return None
-        return math.exp(2 * statistics.stdev(self.losses) / math.sqrt(self.windows))
+        error = _two_errors(self)
+        return None if error is None else _exp(error)
 
     def __str__(self) -> str:
-        margin = self.margin
-        within = f", 95 % interval {self.value / margin:.4g} to {self.value * margin:.4g}" if margin else ""
+        within = f", {known}" if (known := _range(self)) else ""
         return (
             f"perplexity {self.value:.4f}{within}, over {self.tokens} tokens in {self.windows} windows of "
             f"{self.length}; {self.seconds:.1f} s"
         )
+
+
+def _two_errors(found: Perplexity) -> float | None:
+    """Two standard errors of the logarithm; None: they are not known."""
+    if found.windows < 2 or not all(map(math.isfinite, found.losses)):
+        return None
+    return 2 * statistics.stdev(found.losses) / math.sqrt(found.windows)
+
+
+def _range(found: Perplexity) -> str:
+    """The errors in words; "": they are not known."""
+    error = _two_errors(found)
+    if error is None:
+        return ""
+    return f"± 2 standard errors: {_exp(found.loss - error):.4g} to {_exp(found.loss + error):.4g}"
+
+
+def _exp(loss: float) -> float:
+    """Without an error where a float64 cannot hold it, as of a model that is broken."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 def summed_loss(logits: Any, ids: Any) -> float:
@@ -110,7 +131,8 @@ def evaluate_perplexity(
         data:    as in prune_model: texts, which are joined by blank lines, a file of text, or token ids.
         samples: as many windows, spread evenly; None: all.
 
-    A warning says where fewer than 1000 tokens, or a margin above 10 %, make the value uncertain.
+    A warning says where fewer than 1000 tokens, or a margin above 10 %, make the value uncertain, and where
+    losses are not finite.
     """
     data = listed(data)
     folder = local_folder(model)
@@ -132,22 +154,25 @@ def evaluate_perplexity(
             total, tokens = total + summed, tokens + count
             losses.append(summed / count)
             if progress:
-                shown.set_postfix_str(f"{math.exp(total / tokens):.3f}", refresh=False)
+                shown.set_postfix_str(f"{_exp(total / tokens):.3f}", refresh=False)
     loss = total / tokens
     length = max(int(window.shape[1]) for window in windows)
     seconds = time.monotonic() - started
-    found = Perplexity(math.exp(loss), loss, tokens, len(windows), length, seconds, tuple(losses))
-    _warn_of_few(found)
+    found = Perplexity(_exp(loss), loss, tokens, len(windows), length, seconds, tuple(losses))
+    if doubt := _doubt(found):
+        warnings.warn(doubt, stacklevel=2)
     return found
 
 
-def _warn_of_few(found: Perplexity) -> None:
-    margin = found.margin
-    if margin is not None and margin <= _WIDE and found.tokens >= _FEW:
-        return
-    if margin is None:
-        doubt = "one window does not tell how uncertain that is"
-    else:
-        doubt = f"its 95 % interval is {found.value / margin:.4g} to {found.value * margin:.4g}"
+def _doubt(found: Perplexity) -> str:
+    """What makes the value uncertain, in words; "": nothing that is known."""
     few = f"{found.tokens} tokens only" if found.tokens < _FEW else f"{found.tokens} tokens"
-    warnings.warn(f"perplexity {found.value:.4g} over {few}: {doubt}; take more text", stacklevel=3)
+    what = f"perplexity {found.value:.4g} over {few}"
+    if bad := sum(not math.isfinite(loss) for loss in found.losses):
+        share = f"{bad} of {found.windows} windows"
+        return f"perplexity {found.value:.4g}: losses are not finite in {share}; look at the weights"
+    if found.margin is None:
+        return f"{what}: one window does not tell how uncertain that is; take more text"
+    if found.margin <= _WIDE and found.tokens >= _FEW:
+        return ""
+    return f"{what} ({_range(found)}); take more text"

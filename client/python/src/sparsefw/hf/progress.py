@@ -24,8 +24,9 @@ class Progress:
         self._place = f", {what}" if what else ""
 
     def wait(self, what: str) -> None:
-        """Nothing is done until this is there."""
-        self._bar.set_description_str(f"{self._what}waiting for {what}", refresh=True)
+        """Nothing is done until this is there; "": it is."""
+        text = f"waiting for {what}" if what else "pruning"
+        self._bar.set_description_str(f"{self._what}{text}", refresh=True)
 
     def block(self, index: int, what: str) -> None:
         """A new stage of a block."""

@@ -148,7 +148,9 @@ class Report:
         return table
 
     def _preset(self) -> tuple[str, list[str]]:
-        """(The preset that was asked for, what was given beside it and differs); ("", []) without one."""
+        """(The preset that was asked for, what was given beside it); ("", []) without one. Options count
+        whatever their value, refinement and distillation where they differ from the preset's.
+        """
         options = self.settings.get("options", {})
         preset = options.get("preset", "")
         if preset not in PRESETS:

@@ -106,6 +106,7 @@ class Work:
         return {**facts, "tune": {**self._tuning.facts(), "meanings": meanings}}
 
     def __enter__(self) -> Work:
+        self._check_place()
         with contextlib.ExitStack() as stack:
             stack.enter_context(evaluating(self._source.model))
             self._lasting = self._state_dir is not None
@@ -115,7 +116,6 @@ class Work:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".sparsefw-", dir=disk))
             self._state = State(Path(folder), self._facts(self._settings))
             stack.callback(self._state.close)
-            self._check_place()
             self._stack = stack.pop_all()
         return self
 
@@ -171,4 +171,5 @@ class Work:
             report,
             self._tokenizer,
             lambda path: self._source.write(path, self._layout, self._run.outcomes),
+            self._check_place,  # another run may have ended meanwhile
         )

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import psutil
@@ -23,11 +24,13 @@ from forms import long
 pytest.importorskip("ray", reason="ray is not installed: client/python/make-environment --hf build/venv")
 
 import clusters  # noqa: E402
+import ray  # noqa: E402
 from sparsefw.hf import Ray, prune_model  # noqa: E402
 from sparsefw.hf.cluster import metered, session  # noqa: E402
 from sparsefw.hf.cluster.facts import Facts  # noqa: E402
 from sparsefw.hf.cluster.pool import RayPool  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
+from sparsefw.hf.progress import Progress  # noqa: E402
 from support.processes import HANG, wait_until  # noqa: E402
 
 # Inputs of down_proj. Its Gram matrix is larger than the 100 kB up to which Ray sends outcomes within messages.
@@ -272,3 +275,88 @@ def test_a_cluster_without_room_is_an_error_that_names_what_was_wanted(nodes, de
                        r"with 2 CPUs and 0 GPUs in all") as raised:
         prune_model(dense / "dense", server=Ray(cpus=64), **OPTIONS)
     assert raised.value.reason == "DEVICE_UNAVAILABLE"
+
+
+def test_a_cluster_that_does_not_start_leaves_nothing(monkeypatch):
+    """No head, and no variable: tests that follow would find them."""
+    monkeypatch.delenv("SPARSEFW_SERVER_PROGRAM", raising=False)
+    ended = []
+
+    class Head:
+        def __init__(self, **_):
+            pass
+
+        def shutdown(self):
+            ended.append(self)
+
+    def fails(self):
+        raise AssertionError("no node")
+
+    monkeypatch.setattr(clusters, "Cluster", Head)
+    monkeypatch.setattr(clusters.Nodes, "add", fails)
+    with pytest.raises(AssertionError, match="no node"), clusters.cluster(1):
+        pass
+    assert len(ended) == 1
+    assert "SPARSEFW_SERVER_PROGRAM" not in os.environ
+
+
+class OneMachine:
+    """What session.py calls of Ray, with a cluster of eight cores on this machine."""
+
+    exceptions = ray.exceptions
+    get = cancel = staticmethod(lambda *_, **__: None)
+
+    def __init__(self, running):
+        self.running, self.address, self.more = running, "", []
+
+    def is_initialized(self):
+        return bool(self.address)
+
+    def init(self, address, **_):
+        if address == "auto" and not self.running:
+            raise ConnectionError
+        self.address = "127.0.0.1:6379" if address == "auto" else "127.0.0.1:4242"
+
+    def get_runtime_context(self):
+        return types.SimpleNamespace(gcs_address=self.address)
+
+    def nodes(self):
+        sizes = [8.0, *self.more]
+        return [{"NodeID": str(size), "Alive": True, "Resources": {"CPU": size}} for size in sizes]
+
+    def remote(self, **_):
+        return lambda function: types.SimpleNamespace(remote=function)
+
+
+@pytest.mark.parametrize("address", ["local", None])
+def test_a_cluster_of_the_call_itself_is_not_waited_for(monkeypatch, address):
+    machine, said = OneMachine(running=False), []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(session, "_alone", set())
+    monkeypatch.setattr(session, "load_ray", lambda: machine)
+    monkeypatch.setattr(session.time, "sleep", lambda _: pytest.fail("the call waits"))
+    for _ in range(2):  # the second call finds the cluster of the first
+        session.connect_cluster(Ray(address=address))
+        assert session.wait_for_cores(Ray(address=address, cpus=8), said.append) == 8
+        with pytest.raises(sparsefw.FailedPrecondition, match="has had 9 CPUs for a worker: its nodes are 1, with 8 "):
+            session.wait_for_cores(Ray(address=address, cpus=9), said.append)
+    assert said == []
+
+
+def test_a_wait_that_is_over_is_not_said_any_more(monkeypatch):
+    machine, shown = OneMachine(running=True), Progress(1, 1, shown=True)
+    texts = []
+
+    def wait(what):
+        shown.wait(what)
+        texts.append(shown._bar.desc)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(session, "_alone", set())
+    monkeypatch.setattr(session, "load_ray", lambda: machine)
+    monkeypatch.setattr(session.time, "sleep", lambda _: machine.more.append(64.0))
+    with contextlib.closing(shown):
+        session.connect_cluster(Ray())
+        assert session.wait_for_cores(Ray(cpus=64), wait) == 64
+    assert texts[0].startswith("waiting for a node of the Ray cluster with 64 CPUs, at most ")
+    assert texts[1:] == ["pruning"]

@@ -21,6 +21,10 @@ _PATIENCE: Final = 10.0
 # Seconds until a node must have room for a worker, and between two looks.
 WORKER_PATIENCE: Final = 300.0
 _LOOK: Final = 1.0
+# The address with which Ray starts a cluster of this machine alone.
+_LOCAL: Final = "local"
+# Where this process has started one. No node will join it.
+_alone: Final[set[str]] = set()
 # What decides which program a worker's server is.
 _PROGRAM: Final = ("SPARSEFW_SERVER_PROGRAM", "SPARSEFW_CUDA_MODULE")
 
@@ -59,6 +63,9 @@ def connect_cluster(settings: Ray) -> None:
             f"RAY_ADDRESS must be HOST:PORT of a cluster that this machine belongs to; got {address}"
         )
     try:
+        if address == _LOCAL:
+            _start_alone(ray)
+            return
         if address:
             _look(address)
             ray.init(address=address, log_to_driver=False)
@@ -66,7 +73,7 @@ def connect_cluster(settings: Ray) -> None:
         try:
             ray.init(address="auto", log_to_driver=False)
         except ConnectionError:  # no cluster on this machine
-            ray.init(address="local", log_to_driver=False)
+            _start_alone(ray)
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise errors.refuse(
             grpc.StatusCode.UNAVAILABLE,
@@ -75,8 +82,15 @@ def connect_cluster(settings: Ray) -> None:
         ) from None
 
 
+def _start_alone(ray: Any) -> None:
+    ray.init(address=_LOCAL, log_to_driver=False)
+    _alone.add(ray.get_runtime_context().gcs_address)
+
+
 def _same(one: str, other: str) -> bool:
-    """Whether two addresses are of the same port of the same machine."""
+    """Whether two addresses are of the same port of the same machine; "local" is that of `_alone`."""
+    if one == _LOCAL:
+        return other in _alone
 
     def resolved(address: str) -> tuple[str, str]:
         host, _, port = address.rpartition(":")
@@ -121,7 +135,11 @@ def cores_of_smallest(gpus: int) -> int:
 
 def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
     """Cores of a worker, once a node has room for one: a head may only coordinate, and nodes that work may be
-    on their way. A task that waits for such a node tells Ray's autoscaler of it.
+    on their way. A task that waits for such a node tells Ray's autoscaler of it. Nothing is waited for in a
+    cluster that this process has started for itself.
+
+    Args:
+        on_wait: gets what is waited for, and "" at the end.
 
     Raises:
         FailedPrecondition (DEVICE_UNAVAILABLE): no node has had room in WORKER_PATIENCE.
@@ -129,7 +147,8 @@ def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
     ray = load_ray()
     cores, gpus = settings.cpus or 1, settings.gpus
     what = f"{cores} {'CPU' if cores == 1 else 'CPUs'}{' and a GPU' if gpus else ''}"
-    deadline = time.monotonic() + WORKER_PATIENCE
+    patience = 0.0 if ray.get_runtime_context().gcs_address in _alone else WORKER_PATIENCE
+    deadline = time.monotonic() + patience
     wanted: list[Any] = []
     try:
         while True:
@@ -143,16 +162,18 @@ def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
             on_wait(f"a node of the Ray cluster with {what}, at most {left:.0f} s")
             time.sleep(min(_LOOK, left))
     finally:
+        if wanted:
+            on_wait("")
         for ref in wanted:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.cancel(ref, force=True)
-    there = nodes()
+    there, within = nodes(), f" in {patience:.0f} s" if patience else ""
     cpu, gpu = (sum(node["Resources"].get(name, 0) for node in there) for name in ("CPU", "GPU"))
     raise errors.refuse(
         grpc.StatusCode.FAILED_PRECONDITION,
         "DEVICE_UNAVAILABLE",
-        f"no node of the Ray cluster has had {what} for a worker in {WORKER_PATIENCE:.0f} s: its nodes are "
-        f"{len(there)}, with {cpu:.0f} CPUs and {gpu:.0f} GPUs in all; start nodes (ray start --address=) or "
+        f"no node of the Ray cluster has had {what} for a worker{within}: its nodes are {len(there)}, with "
+        f"{cpu:.0f} CPUs and {gpu:.0f} GPUs in all; start nodes (ray start --address=) or "
         "change Ray(cpus=)",
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -49,7 +50,7 @@ def pack(
     Args:
         folder: of a transformers model with safetensors files.
         out:    a new or empty folder.
-        overwrite: replace a packed folder in `out`.
+        overwrite: replace a packed folder in `out` that has no other files than the new one.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no such model, or one that is quantised or packed already.
@@ -60,7 +61,7 @@ def pack(
     names = list_files(source)
     report = Packed(os.fspath(out))
     total = sum(path.stat().st_size for path in models)
-    replaces = MANIFEST if overwrite else ""
+    replaces = Replaceable(MANIFEST, {*names, MANIFEST}) if overwrite else None
     with new_folder(out, source, 0, replaces) as partial, bar("packing", 2 * total, progress) as advance:
         files: dict[str, Any] = {}
         for name in names:
@@ -96,7 +97,8 @@ def unpack(
     progress: bool = True,
 ) -> Path:
     """Makes the folder that was packed again; the digest of every file is compared. Permissions, times and
-    empty folders are not kept, and links became files. `overwrite`: replaces a model in `out`.
+    empty folders are not kept, and links became files. `overwrite`: replaces a model in `out` that has no
+    other files than those that were packed.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no packed folder, a damaged one, or one of a later format.
@@ -106,8 +108,9 @@ def unpack(
     files = manifest["files"]
     models = shards.model_files(source)
     total = sum(entry["bytes"] for entry in files.values())
+    replaces = Replaceable(CONFIG, files) if overwrite else None
     with (
-        new_folder(out, source, total, CONFIG if overwrite else "") as partial,
+        new_folder(out, source, total, replaces) as partial,
         bar("unpacking", sum(files[path.name]["bytes"] for path in models), progress) as advance,
     ):
         for name, entry in files.items():
@@ -128,23 +131,32 @@ def unpack(
     return resolve_out(out)
 
 
+@dataclasses.dataclass(frozen=True)
+class Replaceable:
+    """A folder that may be there, and gives way to the new one.
+
+    Attributes:
+        marker: it has this file.
+        files:  it has no others, because what is not written again would be lost.
+    """
+
+    marker: str
+    files: Collection[str]
+
+
 @contextlib.contextmanager
 def new_folder(
-    out: str | os.PathLike[str], source: Path, needed: int = 0, replaces: str = ""
+    out: str | os.PathLike[str], source: Path, needed: int = 0, replaces: Replaceable | None = None
 ) -> Iterator[Path]:
     """A folder beside its place, moved there when it is complete. Where the work ends early nothing stays.
 
     Args:
         source: what is read meanwhile.
         needed: bytes that will be written.
-        replaces: a folder with a file of this name may be there, and gives way; "": none.
+        replaces: what may be there; None: nothing.
     """
     place = resolve_out(out)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        if not replaces:
-            raise invalid(f"{place}: exists and is not overwritten; overwrite=True (--overwrite) replaces it")
-        if not (place / replaces).is_file():
-            raise invalid(f"{place}: exists and has no {replaces}; it is not overwritten")
+    _check_there(place, replaces)
     if place.is_relative_to(source.resolve()):
         raise invalid(f"{place}: must not be in the folder that is read, {source}")
     if replaces and source.resolve().is_relative_to(place):
@@ -161,11 +173,29 @@ def new_folder(
             if path.is_dir():
                 sync_folder(path)
         sync_folder(partial)
+        _check_there(place, replaces)  # others may have written meanwhile
         replace_folder(partial, place) if replaces else partial.rename(place)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     sync_folder(place.parent)
+
+
+def _check_there(place: Path, replaces: Replaceable | None) -> None:
+    """Raises InvalidArgument where something is there that would be lost, or that cannot give way."""
+    if os.path.ismount(place):
+        raise invalid(f"{place}: is a mount point and cannot be replaced; give a folder in it")
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return
+    if replaces is None:
+        raise invalid(f"{place}: exists and is not overwritten; overwrite=True (--overwrite) replaces it")
+    if not (place / replaces.marker).is_file():
+        raise invalid(f"{place}: exists and has no {replaces.marker}; it is not overwritten")
+    if others := set(_names(place)) - set(replaces.files):
+        raise invalid(
+            f"{place}: holds {min(others)}, which would be lost: this call does not write it; the folder is "
+            "not overwritten"
+        )
 
 
 def list_files(folder: Path) -> list[str]:
@@ -174,17 +204,25 @@ def list_files(folder: Path) -> list[str]:
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): something is neither file nor folder.
     """
-    names = []
-    for place, inner, files in os.walk(folder):
-        for name in files:
-            path = Path(place) / name
-            if not path.is_file():
-                raise invalid(f"{path}: is no file that can be read")
-            names.append(path.relative_to(folder).as_posix())
-        for name in inner:
-            if (Path(place) / name).is_symlink():
-                raise invalid(f"{Path(place) / name}: is a link to a folder; only files may be links")
-    return sorted(names)
+    names = sorted(_names(folder))
+    for path in (folder / name for name in names):
+        if path.is_dir():
+            raise invalid(f"{path}: is a link to a folder; only files may be links")
+        if not path.is_file():
+            raise invalid(f"{path}: is no file that can be read")
+    return names
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Whatever is no folder, links to folders included."""
+    for place, inner, files in os.walk(folder, onerror=_raise):
+        for path in (Path(place) / name for name in (*files, *inner)):
+            if path.is_symlink() or not path.is_dir():
+                yield path.relative_to(folder).as_posix()
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _read_config(folder: Path) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from sparsefw._files import sync_folder
 from sparsefw._text import printable
-from sparsefw.errors import invalid
+from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, words_type
-from sparsefw.hf.packing.folders import CONFIG, bar, list_files, new_folder
+from sparsefw.hf.packing.folders import CONFIG, Replaceable, bar, list_files, new_folder
 from sparsefw.hf.packing.report import mebibytes
 from sparsefw.hf.packing.shards import Entry, Hashed, Part, Shard, ShardWriter, read_shard
 
@@ -85,16 +85,14 @@ def pack_masks(
     Args:
         folder: the pruned model.
         dense:  the model that was pruned.
-        out:    a new file.
-        overwrite: replace the file that is there.
+        out:    a new file, in neither folder.
+        overwrite: replace the file of masks that is there.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): not two folders with the same tensors, or nothing was removed.
     """
     place = Path(out)
-    if place.exists() and not (overwrite and place.is_file()):
-        hint = "; overwrite=True (--overwrite) replaces it" if place.is_file() else ""
-        raise invalid(f"{place}: exists and is not overwritten{hint}")
+    _check_place(place, (folder, dense), overwrite)
     pruned, whole = _entries(Path(folder)), _entries(Path(dense))
     if different := _differences(pruned, whole):
         raise invalid(f"{folder}: is not pruned from {dense}: {different}")
@@ -124,12 +122,34 @@ def pack_masks(
             if not masked:
                 raise invalid(f"{folder}: has no zero where {dense} has none: nothing was removed")
             writer.close({FORMAT: "1", TENSORS: json.dumps(facts)})
+        _check_place(place, (folder, dense), overwrite)  # others may have written meanwhile
         partial.rename(place)
         sync_folder(place.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     return Masks(os.fspath(out), masked, weights, kept, place.stat().st_size, changed)
+
+
+def _check_place(place: Path, sources: Sequence[str | os.PathLike[str]], overwrite: bool) -> None:
+    """Raises InvalidArgument where the file would be part of a model, or in place of something else."""
+    for source in sources:
+        if resolve_out(place).is_relative_to(Path(source).resolve()):
+            raise invalid(f"{place}: must not be in the folder that is read, {os.fspath(source)}")
+    if not place.exists():
+        return
+    if not (overwrite and place.is_file()):
+        hint = "; overwrite=True (--overwrite) replaces it" if place.is_file() else ""
+        raise invalid(f"{place}: exists and is not overwritten{hint}")
+    if place.stat().st_size and not _has_masks(place):
+        raise invalid(f"{place}: exists and is no file of masks; it is not overwritten")
+
+
+def _has_masks(path: Path) -> bool:
+    try:
+        return FORMAT in read_shard(path).metadata
+    except InvalidArgument:  # no safetensors
+        return False
 
 
 def _compare(
@@ -169,7 +189,7 @@ def apply_masks(
 ) -> Path:
     """Copies the folder of a dense model with the masked weights set to zero. The digest of every tensor that
     results is compared: another model, or the same one in another dtype, is refused. `overwrite`: replaces a
-    model in `out`.
+    model in `out` that has no other files than `dense`.
 
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no file of masks, a damaged one, or another model.
@@ -188,8 +208,9 @@ def apply_masks(
     models = shards.model_files(source)
     names = list_files(source)
     total = sum((source / name).stat().st_size for name in names)
+    replaces = Replaceable(CONFIG, names) if overwrite else None
     with (
-        new_folder(out, source, total, CONFIG if overwrite else "") as partial,
+        new_folder(out, source, total, replaces) as partial,
         bar("applying masks", sum(path.stat().st_size for path in models), progress) as advance,
     ):
         for name in names:
