@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from layers import Layer
 from sparsefw import _cli, _files
+from sparsefw._commands.plot import Trace
 from support import reference
 from support.processes import BIN_DIR, clean_environment
 
@@ -292,3 +294,23 @@ def test_a_picture_of_a_job(shared_server, files, capsys):
         return
     assert code == 0
     assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out
+    # A method without iterations has nothing to draw: the result is there all the same.
+    words[words.index("paper")] = "fast"
+    words[words.index("--iterations"):words.index("--out")] = []
+    words = [word.replace("p.png", "none.png") for word in words]
+    with pytest.warns(UserWarning, match="no picture: jobs/"):
+        assert _cli.main([*words, "--overwrite"]) == 0
+    assert "loss" in capsys.readouterr().out
+    assert not (folder / "none.png").exists()
+
+
+def test_a_job_that_was_seen_once_has_a_picture(tmp_path):
+    trace = Trace()
+    report = SimpleNamespace(iteration=5, warm_start_loss=2.0, relaxed_loss=1.0, rounded_loss=1.5)
+    trace(SimpleNamespace(progress=report))
+    assert trace.points == [(5, 0.5, 0.75)]
+    assert "75.00%" in trace.text(60)
+    if importlib.util.find_spec("matplotlib") is not None:
+        trace.draw(str(tmp_path / "p.png"), "jobs/a")
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

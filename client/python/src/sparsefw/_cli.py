@@ -138,12 +138,15 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.out_weights:
         data, dtype = result.weight_bytes
         _files.save(arguments.out_weights, {name or "weight": (data, dtype, result.shape)}, metadata)
-    if arguments.plot:
-        plot.show(trace, result.job, arguments.plot)
     if arguments.json:
         print(json.dumps(facts))
     else:
         print(result)
+    if trace.points and arguments.plot:
+        plot.show(trace, result.job, arguments.plot)
+    elif arguments.plot:
+        # The work is done, so this is no error.
+        warnings.warn(f"no picture: {result.job} made no report of an iteration", stacklevel=1)
     return 0
 
 

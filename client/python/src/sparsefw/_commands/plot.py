@@ -34,14 +34,6 @@ class Trace:
         if not self.points or self.points[-1][0] < progress.iteration:
             self.points.append(_shares(progress))
 
-    def check(self, name: str) -> None:
-        """Raises InvalidArgument (CLIENT_ARGUMENT) where there is nothing to draw."""
-        if len(self.points) < 2:
-            raise invalid(
-                f"{name} made {len(self.points)} reports while this was watching, and earlier ones are not "
-                "kept: plot a job while it runs, or give prune --plot FILE.png"
-            )
-
     def text(self, columns: int) -> str:
         """A drawing of at most so many columns."""
         width = max(_LEAST_COLUMNS, columns - 10)
@@ -64,7 +56,8 @@ class Trace:
         figure, axes = new_figure()
         steps = [point[0] for point in self.points]
         for index, (kind, _) in enumerate(_NAMES, 1):
-            axes.plot(steps, [100 * point[index] for point in self.points], label=f"{kind} loss")
+            # A marker, since a quick job may have been seen once only.
+            axes.plot(steps, [100 * point[index] for point in self.points], ".-", label=f"{kind} loss")
         axes.set_xlabel("iteration")
         axes.set_ylabel("% of the warm start's loss")
         axes.set_title(printable(name))
@@ -104,8 +97,7 @@ def add_plot(commands: Any, add_server_flags: Any, connect: Any) -> None:
 
 
 def show(trace: Trace, name: str, out: str | None) -> None:
-    """Prints the drawing, or writes the picture."""
-    trace.check(name)
+    """Prints the drawing, or writes the picture; of at least one report."""
     if out:
         trace.draw(out, name)
     else:
@@ -120,5 +112,10 @@ def _plot(arguments: argparse.Namespace) -> int:
         job = client.job(arguments.job)
         for event in job.events():
             trace(event)
+    if not trace.points:
+        raise invalid(
+            f"{job.name} made no report of an iteration while this was watching, and earlier ones are not "
+            "kept: plot a job while it runs, or give prune --plot FILE.png"
+        )
     show(trace, job.name, arguments.out)
     return 0
