@@ -112,9 +112,9 @@ def _plot(arguments: argparse.Namespace) -> int:
         job = client.job(arguments.job)
         for event in job.events():
             trace(event)
-    if not trace.points:
+    if len(trace.points) < 2:  # of a job that has ended the last one is told
         raise invalid(
-            f"{job.name} made no report of an iteration while this was watching, and earlier ones are not "
+            f"{job.name} made {len(trace.points)} reports while this was watching, and earlier ones are not "
             "kept: plot a job while it runs, or give prune --plot FILE.png"
         )
     show(trace, job.name, arguments.out)

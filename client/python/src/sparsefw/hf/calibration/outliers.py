@@ -18,7 +18,7 @@ def share_of_outliers(scored: Sequence[tuple[Any, Any]]) -> float:
         scored: (weight [d_out, d_in], sum of the squares of each input over the tokens [d_in], float64). A
                 matrix that no token reaches is left out. Empty: 0.
     """
-    elements = sum(weight.numel() for weight, _ in scored)
+    elements: int = sum(weight.numel() for weight, _ in scored)
     if not elements:
         return 0.0
     mean = sum(float(scores.sum()) for scores in _scores(scored)) / elements
