@@ -39,7 +39,7 @@ PRESETS = {
         "refinement": {"epochs": 16, **STEPS},
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
-# How the weights to remove are divided among the matrices, each with the preset `balanced`.
+# How the weights to remove are divided among the matrices.
 ALLOCATIONS = {
     "uniform": {},
     "OWL": {"allocation": "owl"},
@@ -81,7 +81,7 @@ class Scale:
     model: str = "smollm2"
     blocks: int | None = None  # the first ones are pruned, the others dense; None: all, of every method
     layers: bool = False  # single layers: LAYER_METHODS at every one of sample_counts
-    allocations: bool = False  # ALLOCATIONS alone
+    allocations: tuple[tuple[str, str], ...] = ()  # ALLOCATIONS alone, of (pattern, preset)
 
 
 SMALL = Scale(
@@ -96,9 +96,12 @@ FULL = Scale("full", 128, 2048, 64, 2000, PAPERS)
 LAYERS = Scale("layers", 16, 512, 32, 200, ("60 % per-row", "2:4", "50 % unstructured"), tuple(LAYER_METHODS),
                draws=(1, 2), sample_counts=(16, 2, 64), blocks=4, layers=True)
 LAYERS_BYTES = dataclasses.replace(LAYERS, name="layers-bytes", model="bytes", blocks=None, draws=())
-ALLOCATION = Scale("allocation", 16, 512, 64, 200, ("60 % per-row", "70 % per-row"), allocations=True)
+ALLOCATION = Scale("allocation", 16, 512, 64, 200, (), allocations=(
+    ("50 % per-row", "balanced"), ("60 % per-row", "balanced"), ("70 % per-row", "balanced"),
+    ("60 % unstructured", "balanced"), ("60 % per-row", "best")))
+ALLOCATION_BYTES = dataclasses.replace(ALLOCATION, name="allocation-bytes", model="bytes")
 SCALES = {"quick": QUICK, "small": SMALL, "main": MAIN, "full": FULL, "layers": LAYERS,
-          "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION}
+          "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION, "allocation-bytes": ALLOCATION_BYTES}
 
 
 def of_layers(samples: int, pattern: str, method: str) -> str:
@@ -106,11 +109,17 @@ def of_layers(samples: int, pattern: str, method: str) -> str:
     return f"{samples} sequences, {pattern}, {method}"
 
 
+def of_allocation(pattern: str, preset: str) -> str:
+    """Begins the names of runs with this pattern and preset."""
+    return pattern if preset == "balanced" else f"{pattern}, preset {preset}"
+
+
 def groups(scale: Scale) -> dict[str, dict[str, str]]:
     """Runs that are compared with the first of their group: {its label: {method: name of the run}}."""
     if scale.allocations:
         return {
-            pattern: {how: f"{pattern}, {how}" for how in ALLOCATIONS} for pattern in scale.patterns}
+            what: {how: f"{what}, {how}" for how in ALLOCATIONS}
+            for what in (of_allocation(*one) for one in scale.allocations)}
     found = {
         f"{samples * scale.sequence_length:,}, {pattern}": {
             method: of_layers(samples, pattern, method) for method in scale.methods}
@@ -174,8 +183,8 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
         return layer_runs(scale)
     if scale.allocations:
         return {
-            f"{pattern}, {how}": {**PATTERNS[pattern], "preset": "balanced", **options}
-            for pattern in scale.patterns for how, options in ALLOCATIONS.items()
+            f"{of_allocation(pattern, preset)}, {how}": {**PATTERNS[pattern], "preset": preset, **options}
+            for pattern, preset in scale.allocations for how, options in ALLOCATIONS.items()
         }
     found: dict[str, dict[str, Any]] = {}
     for pattern in scale.patterns:
