@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -343,7 +342,7 @@ def _eval_perplexity(arguments: argparse.Namespace) -> int:
         progress=not arguments.quiet,
     )
     if arguments.json:
-        print(json.dumps({**dataclasses.asdict(found), "margin": found.margin}))
+        print(json.dumps(found.to_dict(), allow_nan=False))
     else:
         print(found)
     return 0

@@ -101,6 +101,9 @@ def test_a_broken_model_has_a_perplexity_and_no_traceback(losses, margin, words,
         found = evaluate_perplexity(model, None, ids, sequence_length=16, progress=True)
     assert found.margin == margin
     assert "perplexity " in str(found)
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (told["margin"], told["windows"]) == (None if margin == math.inf else margin, len(losses))
+    assert [value is None for value in told["losses"]] == [not math.isfinite(value) for value in losses]
 
 
 def test_sequences():

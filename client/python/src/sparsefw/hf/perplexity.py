@@ -53,6 +53,17 @@ class Perplexity:
         error = _two_errors(self)
         return None if error is None else _exp(error)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no numbers that are not finite: they are None."""
+
+        def finite(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [finite(inner) for inner in value]
+            return value if not isinstance(value, float) or math.isfinite(value) else None
+
+        facts = {**dataclasses.asdict(self), "margin": self.margin}
+        return {key: finite(value) for key, value in facts.items()}
+
     def __str__(self) -> str:
         within = f", {known}" if (known := _range(self)) else ""
         return (
