@@ -1,6 +1,6 @@
 """Measures runs on raylets of this machine; prints JSON.
 
-    cluster.py simulated|overhead|memory|kills|model [--out FILE] [--model FOLDER] [--kills N] [--nodes N ...]
+    cluster.py simulated|overhead|memory|kills|speed|model [--out FILE] [--model FOLDER] [--kills N] [--nodes N ...]
                [--pause LEAST MOST]
 
 simulated: 64 jobs that sleep for a second, on one and on eight nodes of one core
@@ -8,8 +8,8 @@ overhead:  seconds of a job beside its solve, over many small ones
 memory:    the driver's peak memory with 128 and with 512 sequences
 kills:     a small model on each number of nodes, which are killed and added at seeded times until N kills;
            beside the bits of server="auto"
-model:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; then
-           all of it with two kills, beside the bits of server="auto"
+speed:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs
+model:     the same; then all of it with two kills, beside the bits of server="auto"
 """
 
 import argparse
@@ -212,7 +212,7 @@ def kills(wanted: int, counts: list[int], pause: list[float]) -> dict[str, Any]:
     }
 
 
-def model(dense: Path, text: str) -> dict[str, Any]:
+def model(dense: Path, text: str, whole: bool) -> dict[str, Any]:
     options = {
         "data": text,
         "samples": 16,
@@ -228,7 +228,8 @@ def model(dense: Path, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for label, count, most in (("one", 1, 0), ("two", 2, 0), ("whole, two kills", 2, 2)):
+        runs = [("one", 1, 0), ("two", 2, 0), *([("whole, two kills", 2, 2)] if whole else [])]
+        for label, count, most in runs:
             ignore = ["lm_head", *([] if most else [LATER])]
             # Workers and tasks of each node have loaded PyTorch when the time begins.
             with clusters.cluster(count, store=1 << 30) as nodes:
@@ -247,9 +248,10 @@ def model(dense: Path, text: str) -> dict[str, Any]:
                     "cluster": report.cluster,
                 }
                 print(label, found[label]["seconds"], file=sys.stderr, flush=True)
-        started = time.monotonic()
-        prune_model(dense, out=folder / "auto", server="auto", device="cpu", **options)
-        found["auto"] = {"seconds": time.monotonic() - started, "bits": bits(folder / "auto")}
+        if whole:
+            started = time.monotonic()
+            prune_model(dense, out=folder / "auto", server="auto", device="cpu", **options)
+            found["auto"] = {"seconds": time.monotonic() - started, "bits": bits(folder / "auto")}
     found["times_as_fast"] = found["one"]["seconds"] / found["two"]["seconds"]
     return found
 
@@ -258,7 +260,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["simulated", "overhead", "memory", "kills", "model"])
+    parser.add_argument("what", choices=["simulated", "overhead", "memory", "kills", "speed", "model"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
@@ -271,8 +273,8 @@ def main() -> None:
         found = {"runs": [few, many], "ratio": many["peak_bytes"] / few["peak_bytes"]}
     elif given.what == "kills":
         found = kills(given.kills, given.nodes, given.pause)
-    elif given.what == "model":
-        found = model(given.model, given.text.read_text())
+    elif given.what in ("speed", "model"):
+        found = model(given.model, given.text.read_text(), given.what == "model")
     else:
         found = {"simulated": simulated, "overhead": overhead}[given.what]()
     text = json.dumps({given.what: found, "ray": ray.__version__, "cores": os.cpu_count()}, indent=1)
