@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
                                                      LimitsOfTenant limits_of, Logger* logger) {
   std::unique_ptr<Stores> stores(new Stores(config.disk_budget_bytes, logger));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenDatabase(config));
-  SPARSEFW_RETURN_IF_ERROR(stores->OpenTensors(config, backend, device_sum_bytes, std::move(limits_of)));
+  SPARSEFW_RETURN_IF_ERROR(
+      stores->OpenTensors(config, backend, device_sum_bytes, std::move(limits_of)));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenCheckpoints(config));
   return stores;
 }
@@ -136,7 +137,8 @@ void Stores::LogTensors(const ServerConfig& config) {
                {"tensors", usage.tensors},
                {"uploads", usage.uploads},
                {"bytes", usage.used_bytes},
-               {"to_check", usage.unchecked}});
+               {"to_check", usage.unchecked},
+               {"device_sum_bytes", usage.device_sum_budget_bytes}});
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(config.spool_dir, error);
   // The bytes in use lie on the disk already.

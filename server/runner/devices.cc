@@ -16,8 +16,8 @@ namespace sparsefw::server {
 namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
-// Of a CUDA context, with cuBLAS.
-constexpr int64_t kContextBytes = int64_t{512} << 20;
+// For what nobody reserves: cuBLAS, kernels, fragments.
+constexpr int64_t kUnreservedBytes = int64_t{512} << 20;
 
 absl::Status Unavailable(std::string message) {
   return WithReason(absl::FailedPreconditionError(std::move(message)), "DEVICE_UNAVAILABLE");
@@ -137,7 +137,7 @@ int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options) {
   if (!chosen.backend->has_device_memory()) return 0;
   const int64_t free = chosen.free_bytes.at(chosen.backend->Describe().name);
   const int64_t jobs = MemoryOfJobs(free, options);
-  return std::clamp<int64_t>(free - jobs - kContextBytes, 0, jobs / 9);
+  return std::clamp<int64_t>(free - jobs - kUnreservedBytes, 0, jobs / 9);
 }
 
 absl::Status CheckDeviceList(std::string_view flag) {

@@ -130,7 +130,7 @@ struct TensorStoreOptions {
 
 struct TensorStoreUsage {
   int64_t budget_bytes = 0;
-  int64_t used_bytes = 0;         // complete tensors, uploads (reserved in full), accumulators
+  int64_t used_bytes = 0;  // complete tensors, uploads (reserved in full), accumulators
   int64_t device_sum_budget_bytes = 0;
   int64_t device_sum_used_bytes = 0;
   int64_t sums_without_room = 0;  // accumulators made on the CPU for want of it, since the start

@@ -72,6 +72,8 @@ absl::Status CheckOutputs(const OutputOptions& output, const SubmitInputs& input
     std::vector<const Input*> all = {&inputs.weight};
     if (inputs.gram) all.push_back(&*inputs.gram);
     for (const Input& batch : inputs.activations) all.push_back(&batch);
+    if (inputs.warm_mask) all.push_back(&*inputs.warm_mask);
+    if (inputs.saliency) all.push_back(&*inputs.saliency);
     for (const Input* input : all) {
       if (input->name.empty() && SameFile(path, input->path)) {
         return UsageError(absl::StrFormat("%s: %s is an input and would be lost", flag, path));

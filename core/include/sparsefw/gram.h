@@ -65,7 +65,8 @@ class GramAccumulator {
   // another process. Changes nothing, unlike CopyRows, which ends the block of
   // tokens that waits: an accumulator that took over the state gives, after the same
   // further calls, the same bits as this one. Made for the same backend;
-  // another one takes it over too, with the bits of a sum of two backends.
+  // another one takes it over too, with the bits of a sum of two backends. The reference
+  // takes none with tokens that wait.
   // Memory:  some rows
   // Errors:  those of `sink`; of the device, where the sum is on one
   virtual absl::Status SaveState(GramStateSink sink) = 0;

@@ -246,7 +246,7 @@ class GramContent final : public UploadContent {
   std::unique_ptr<SpoolFile> sums_;      // of the saved tokens; null: none
   std::unique_ptr<SpoolFile> new_sums_;  // between Save and what follows it
   Accumulators::Sum sum_;                // without an accumulator: not yet needed
-  int64_t appended_ = 0;  // tokens
+  int64_t appended_ = 0;                 // tokens
   UploadProgress saved_;
 };
 
@@ -295,8 +295,8 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
   NewSpoolFile file(std::move(made));
   BufferedWriter writer(*file);
   try {
-    SPARSEFW_RETURN_IF_ERROR(
-        sum_.accumulator->SaveState([&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
+    SPARSEFW_RETURN_IF_ERROR(sum_.accumulator->SaveState(
+        [&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
     SPARSEFW_RETURN_IF_ERROR(writer.Flush());
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the state of a Gram accumulation");

@@ -295,6 +295,9 @@ def test_a_picture_of_a_job(shared_server, files, capsys):
     assert code == 0
     assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out
+    (folder / "m.safetensors").unlink()
+    assert _cli.main(words) == 2
+    assert "p.png: exists and is not overwritten" in capsys.readouterr().err
     # A method without iterations has nothing to draw: the result is there all the same.
     words[words.index("paper")] = "fast"
     words[words.index("--iterations"):words.index("--out")] = []

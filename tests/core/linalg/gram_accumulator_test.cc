@@ -224,6 +224,27 @@ TEST_P(GramAccumulatorTest, ARestoredStateGoesOnWithTheSameBits) {
   }
 }
 
+// A server without room on its device goes on there, and back.
+TEST_P(GramAccumulatorTest, TheCpuGoesOnWithAStateAndGivesItBack) {
+  constexpr int64_t kDIn = 37;
+  constexpr double kClose = 1e-5;  // that of the CPU
+  const Matrix<float> x = Activations(kGramBlockTokens + 700, kDIn, 11);
+  const auto first = Make(kDIn);
+  SPARSEFW_ASSERT_OK(first->Add(x.view().Rows(0, kGramBlockTokens + 100)));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second,
+                                (*FindBackend("cpu"))->CreateGramAccumulator(kDIn, 1));
+  SPARSEFW_ASSERT_OK(Restore(*second, StateOf(*first)));
+  SPARSEFW_ASSERT_OK(second->Add(x.view().Rows(kGramBlockTokens + 100, 300)));
+  ExpectClose(*second->Snapshot(), GramOf(x.view().Rows(0, kGramBlockTokens + 400)),
+              kClose);
+  if (GetParam().name == "reference") return;  // it takes no tokens that wait
+  const auto third = Make(kDIn);
+  SPARSEFW_ASSERT_OK(Restore(*third, StateOf(*second)));
+  SPARSEFW_ASSERT_OK(third->Add(x.view().Rows(kGramBlockTokens + 400, 300)));
+  EXPECT_EQ(third->token_count(), x.rows());
+  ExpectClose(*third->Snapshot(), GramOf(x.view()), kClose);
+}
+
 TEST_P(GramAccumulatorTest, AStateOfSomethingElseIsRefused) {
   const auto gram = Make(6);
   SPARSEFW_ASSERT_OK(gram->Add(Activations(5, 6, 7).view()));

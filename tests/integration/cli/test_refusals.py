@@ -223,6 +223,10 @@ def test_a_file_that_is_there_is_replaced_when_asked_for(cli, layer, folder):
     assert cli.run("list", "--json").expect(0).json()["jobs"] == [], "said before any work"
     cli.run(*submit, "--out", layer.mask_file, "--overwrite").expect(0)
     assert layer.mask().shape == layer.weight.shape
+    words = ["--out", layer.mask_file, "--overwrite", "--method", "sparsefw"]
+    before = layer.mask_file.read_bytes()
+    cli.run(*submit[:-2], *words, "--warm-mask", layer.mask_file).refused(2, "is an input and would be lost")
+    assert layer.mask_file.read_bytes() == before
 
 
 def test_unknown_jobs(cli, folder):

@@ -1,7 +1,7 @@
 """Measures runs on raylets of this machine; prints JSON.
 
-    cluster.py simulated|overhead|memory|kills|speed|model [--out FILE] [--model FOLDER] [--kills N] [--nodes N ...]
-               [--pause LEAST MOST]
+    cluster.py simulated|overhead|memory|kills|speed|model [--out FILE] [--model FOLDER] [--text FILE]
+               [--kills N] [--nodes N ...] [--pause LEAST MOST]
 
 simulated: 64 jobs that sleep for a second, on one and on eight nodes of one core
 overhead:  seconds of a job beside its solve, over many small ones

@@ -104,7 +104,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     _files.check_outputs(outputs, [path for path in inputs if path])
     if arguments.plot:
         load("matplotlib", "plot")  # said before the work is done
-    for path in filter(None, (arguments.out, arguments.out_weights)):
+    for path in outputs.values():
         _files.check_absent(path, arguments.overwrite)
     weight, name = files.open_tensor(arguments.weights)
     gram = files.open_tensor(arguments.gram)[0] if arguments.gram else None

@@ -1,6 +1,7 @@
 """How the sparsity is divided among the matrices."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -10,7 +11,10 @@ import tiny
 import torch
 from sparsefw.hf import allocate, prune_model
 from sparsefw.hf.calibration import grams
+from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.calibration.outliers import share_of_outliers
+from sparsefw.hf.calibration.step import LocalStep
+from sparsefw.hf.layout import Matrix
 from support import reference
 
 
@@ -162,11 +166,57 @@ def test_experts_that_no_token_reached_have_no_outliers(client):
     assert report.sparsity == pytest.approx(0.5, abs=0.02)
 
 
+def test_no_block_behind_the_last_one_is_run(client, monkeypatch):
+    runs = []
+    for name in ("squares", "advance"):
+        def seen(self, *arguments, name=name, real=getattr(LocalStep, name)):
+            runs.append((name, self.layout.index))
+            return real(self, *arguments)
+
+        monkeypatch.setattr(LocalStep, name, seen)
+    report = prune(tiny.make("llama"), client, allocation="owl", ignore=["lm_head", r"layers\.1\."])
+    assert runs == [("squares", 0)]
+    assert list(report.outliers) == ["model.layers.0"]
+
+
+def test_inputs_that_are_not_finite_are_refused_by_the_block(client):
+    model = tiny.make("llama")
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[3, 4] = float("inf")
+    with pytest.raises(sparsefw.InvalidArgument, match=r"model\.layers\.1: weights and inputs must be") as held:
+        prune(model, client, allocation="owl")
+    assert held.value.reason == "NON_FINITE"
+
+
+def test_a_layer_that_gets_no_token_has_no_squares():
+    class Unused(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, hidden):
+            self.unused(hidden[:0])
+            return self.used(hidden)
+
+    groups = [
+        grams.Group(name, name, 4, (Matrix(f"{name}.weight", name, "weight", 4, 4),), True)
+        for name in ("used", "unused")]
+    hidden = torch.arange(8.0).reshape(2, 4)
+    found = grams.sum_squares(Unused(), groups, [hidden], [Call((), {})], [0], lambda *_: None)
+    assert {name: value.tolist() for name, value in found.items()} == {"used": [16.0, 26.0, 40.0, 58.0]}
+
+
+def test_a_candidate_of_tune_may_divide_by_outliers(client):
+    report = prune(tiny.make("llama"), client, tune=[{"allocation": "owl"}, {}], data=tiny.tokens(8, 32))
+    assert len(report.tuning["candidates"]) == 2
+
+
 def test_outliers_are_those_of_the_whole_block():
     """Small scores of one matrix make outliers of the other's. Each matrix by itself has none."""
     small, large = (torch.ones(9, 10), torch.ones(10)), (torch.full((1, 10), 10.0), torch.full((10,), 100.0))
     assert share_of_outliers([small, large]) == pytest.approx(0.1)
     assert share_of_outliers([small]) == share_of_outliers([large]) == share_of_outliers([]) == 0
+    assert share_of_outliers([(torch.full((1, 10), math.nan), torch.ones(10))]) is None
 
 
 def test_sparsities_by_outliers_have_the_mean_that_was_asked_for():
@@ -177,6 +227,11 @@ def test_sparsities_by_outliers_have_the_mean_that_was_asked_for():
     assert sum(sizes[name] * found[name] for name in sizes) == pytest.approx(0.6 * 500)
     assert found["b"] - found["a"] == pytest.approx(0.2)
     assert allocate.by_outliers(sizes, dict.fromkeys(sizes, 0.01), 0.6, 0.08) == dict.fromkeys(sizes, 0.6)
+    generator = random.Random(5)
+    for _ in range(2000):  # never below 0 by a rounding
+        shares = {name: generator.random() for name in sizes}
+        found = allocate.by_outliers(sizes, shares, generator.uniform(0.001, 0.1), 0.08)
+        assert min(found.values()) >= 0
     for sparsity in (0.0, 0.02, 0.97, 0.99, 1.0):  # narrower, rather than outside of what can be removed
         found = allocate.by_outliers(sizes, {"a": 0.0, "b": 0.01, "c": 0.02}, sparsity, 0.08)
         assert 0 <= min(found.values()) and max(found.values()) <= max(0.99, sparsity)

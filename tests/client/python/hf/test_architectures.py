@@ -268,6 +268,7 @@ def test_an_encoder(client):
         ({"data": [1]}, "at least two tokens"),
         ({"sequence_length": 1}, "sequence_length must be"),
         ({"allocation": "fair"}, "allocation must be"),
+        ({"allocation": ["owl"]}, r"allocation must be .*; got \['owl'\]"),
         ({"server": []}, "at least one server"),
     ],
 )

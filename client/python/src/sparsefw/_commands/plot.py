@@ -112,7 +112,7 @@ def _plot(arguments: argparse.Namespace) -> int:
         job = client.job(arguments.job)
         for event in job.events():
             trace(event)
-    if len(trace.points) < 2:  # of a job that has ended the last one is told
+    if len(trace.points) < 2:  # a job that has ended tells only its last report
         raise invalid(
             f"{job.name} made {len(trace.points)} reports while this was watching, and earlier ones are not "
             "kept: plot a job while it runs, or give prune --plot FILE.png"

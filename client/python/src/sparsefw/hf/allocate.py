@@ -11,8 +11,8 @@ from sparsefw.hf.layout import Matrix, compile_rule
 
 # Points of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
-# Allocations that have a name, and how far a sparsity may be from the mean: OWL's lambda for models of the
-# Llama family is 0.08.
+# Allocations that have a name, and their bound: how far a sparsity may be from the mean, or half the range of
+# all sparsities ("owl"; lambda for models of the Llama family).
 NAMED: Final = {"uniform": 0.1, "loss-curve": 0.1, "owl": 0.08}
 Curve = Sequence[Mapping[str, float]]
 
@@ -100,12 +100,12 @@ def by_outliers(
     width = 2 * bound
     if most > least:
         width = min(width, max(0.0, 0.99 - sparsity) / up, sparsity / down)
-    return {name: sparsity + width * (mean - kept[name]) for name in sizes}
+    return {name: min(max(sparsity + width * (mean - kept[name]), 0.0), 1.0) for name in sizes}
 
 
 def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
     """Raises InvalidArgument where the arguments contradict each other."""
-    if not isinstance(allocation, Mapping) and allocation not in NAMED:
+    if not isinstance(allocation, Mapping) and not (isinstance(allocation, str) and allocation in NAMED):
         got = f'"{allocation}"' if isinstance(allocation, str) else allocation
         raise invalid(f'allocation must be "uniform", "loss-curve", "owl" or a dictionary; got {got}')
     if ":" in pattern and allocation != "uniform":

@@ -43,6 +43,10 @@ def check_out(out: Path, state_dir: Path | None = None, model: Path | None = Non
         raise invalid(f"state_dir must not be in out, which is replaced at the end; got {state_dir} in {out}")
     if model is not None and model.resolve().is_relative_to(out):
         raise invalid(f"the model must not be in out, which is replaced at the end; got {model} in {out}")
+    _check_writable(out)
+
+
+def _check_writable(out: Path) -> None:
     place = out if _goes_inside(out) else out.parent
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -108,7 +112,7 @@ def write_folder(
     Args:
         check: raises InvalidArgument where what is at `out` by then must stay.
     """
-    check_out(out)
+    _check_writable(out)
     inside = _goes_inside(out)
     partial = out / _PARTIAL if inside else out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -124,7 +128,8 @@ def write_folder(
         _check_contents(out)
         check()
     except InvalidArgument as error:
-        raise error.with_message(f"{error.message}; the pruned model of this run is {partial}") from None
+        kept = _set_aside(partial)
+        raise error.with_message(f"{error.message}; the pruned model of this run is {kept}") from None
     if inside:
         _move_up(partial, out)
     else:
@@ -134,6 +139,12 @@ def write_folder(
             raise invalid(
                 f"{out}: cannot be replaced: {error.strerror}; the pruned model is {partial}"
             ) from None
+
+
+def _set_aside(partial: Path) -> Path:
+    """A name of its own: the next run for the same place begins with `partial` anew."""
+    kept = Path(tempfile.mkdtemp(prefix=f"{partial.name}-", dir=partial.parent))
+    return partial.rename(kept)
 
 
 def _move_up(partial: Path, out: Path) -> None:

@@ -166,7 +166,7 @@ class Settings:
 
     @property
     def bound(self) -> float:
-        """How far the sparsity of a matrix may be from the mean."""
+        """The allocation's bound, see allocate.NAMED."""
         if self.allocation_bound is not None:
             return self.allocation_bound
         return allocate.NAMED[self.allocation if isinstance(self.allocation, str) else "uniform"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import grpc
+
+from sparsefw import errors
 from sparsefw.hf import allocate
 from sparsefw.hf.calibration.outliers import share_of_outliers
 from sparsefw.hf.calibration.step import Step
@@ -69,30 +72,29 @@ class Sparsities:
         }
 
     def _measure(
-        self, pool: Pool, walk: Walk, what: str, measure: Callable[[Pool, Step], dict[str, Any]]
+        self, pool: Pool, walk: Walk, what: str, measure: Callable[[Pool, Step, bool], dict[str, Any]]
     ) -> None:
-        """Measures those blocks of the dense model that the state does not have.
+        """Measures those blocks of the dense model that the state does not have. No block behind them is run.
 
         Args:
-            measure: advances the step, too.
+            measure: advances the step, too, where its last argument says so.
         """
-        missing = [b.index for b in self._layout if self._state.load(f"{what}-{b.index:04d}") is None]
-        if not missing:
-            return
-        for step in walk(pool, self._layout):
+        names = {block.index: f"{what}-{block.index:04d}" for block in self._layout if block.matrices}
+        missing = [index for index, name in names.items() if self._state.load(name) is None]
+        last = max(missing, default=-1)
+        layout = [block for block in self._layout if block.index <= last]
+        for step in walk(pool, layout) if layout else ():
             index = step.layout.index
             if index in missing:
-                self._state.save(f"{what}-{index:04d}", measure(pool, step))
+                self._state.save(names[index], measure(pool, step, index < last))
             else:
                 self._advance(step)
-            if index == missing[-1]:
-                break
 
     def _advance(self, step: Step) -> None:
         self._progress.block(step.layout.index, "dense forward")
         step.advance()
 
-    def _curves_of(self, pool: Pool, step: Step) -> dict[str, Any]:
+    def _curves_of(self, pool: Pool, step: Step, advance: bool) -> dict[str, Any]:
         """The loss of every matrix at several sparsities."""
         settings = self._settings
         assert settings.sparsity is not None
@@ -102,13 +104,12 @@ class Sparsities:
         for tasks, _ in self._jobs.batches(pool, step, same):
             for task, curve in pool.sweep(tasks, points):
                 curves[task.matrix.name] = curve
-        self._advance(step)
+        if advance:
+            self._advance(step)
         return curves
 
-    def _outliers_of(self, _: Pool, step: Step) -> dict[str, float]:
-        if not step.layout.matrices:
-            self._advance(step)
-            return {}
+    def _outliers_of(self, _pool: Pool, step: Step, _advance: bool) -> dict[str, float]:
+        """The share of outliers. What counts them advances the step."""
         self._progress.block(step.layout.index, "outliers")
         groups = step.groups()
         squares = step.squares(groups)
@@ -118,4 +119,12 @@ class Sparsities:
             if group.key in squares
             for matrix in group.matrices
         ]
-        return {step.layout.name: share_of_outliers(scored)}
+        share = share_of_outliers(scored)
+        if share is None:
+            raise errors.refuse(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "NON_FINITE",
+                f'{step.layout.name}: weights and inputs must be finite for allocation="owl"; the mean of '
+                "their scores is not",
+            )
+        return {step.layout.name: share}

@@ -212,6 +212,8 @@ def sum_squares(
     sums: dict[str, Any] = {}
 
     def take(group: Group, tokens: Any) -> None:
+        if not tokens.numel():
+            return
         for rows in tokens.reshape(-1, group.columns).split(_ROWS):
             wide = rows.double()
             part = (wide * wide).sum(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ _TIMES: Final = 5.0
 _ROWS: Final = 1024
 
 
-def share_of_outliers(scored: Sequence[tuple[Any, Any]]) -> float:
+def share_of_outliers(scored: Sequence[tuple[Any, Any]]) -> float | None:
     """The share of a block's weights whose score |w_ij| ||x_j|| is above 5 times the mean score of the block.
+    None where the mean is not finite.
 
     Args:
         scored: (weight [d_out, d_in], sum of the squares of each input over the tokens [d_in], float64). A
@@ -22,6 +24,8 @@ def share_of_outliers(scored: Sequence[tuple[Any, Any]]) -> float:
     if not elements:
         return 0.0
     mean = sum(float(scores.sum()) for scores in _scores(scored)) / elements
+    if not math.isfinite(mean):
+        return None
     return sum(int((scores > _TIMES * mean).sum()) for scores in _scores(scored)) / elements
 
 

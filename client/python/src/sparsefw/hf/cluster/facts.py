@@ -34,8 +34,8 @@ class Node:
         gram_bytes: of Gram matrices that its workers read; each node gets a matrix once, its other workers
                  read that copy (gram_copies).
         gram_seconds: until they were there and with the server.
-        calibration: by kind of task: "collect", "groups", "gram" (partial sums), "add", "forward", "refine".
-                 A task that Ray ran again counts once.
+        calibration: by kind of task: "collect", "groups", "gram" (partial sums), "add", "squares"
+                 (allocation="owl"), "forward", "refine". A task that Ray ran again counts once.
     """
 
     address: str

@@ -142,7 +142,7 @@ def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
         on_wait: gets what is waited for, and "" at the end.
 
     Raises:
-        FailedPrecondition (DEVICE_UNAVAILABLE): no node has had room in WORKER_PATIENCE.
+        FailedPrecondition (DEVICE_UNAVAILABLE): no node has had room, in WORKER_PATIENCE where it waits.
     """
     ray = load_ray()
     cores, gpus = settings.cpus or 1, settings.gpus
@@ -168,13 +168,13 @@ def wait_for_cores(settings: Ray, on_wait: Callable[[str], None]) -> int:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.cancel(ref, force=True)
     there, within = nodes(), f" in {patience:.0f} s" if patience else ""
+    more = "start nodes (ray start --address=) or " if patience else "take a cluster with more nodes or "
     cpu, gpu = (sum(node["Resources"].get(name, 0) for node in there) for name in ("CPU", "GPU"))
     raise errors.refuse(
         grpc.StatusCode.FAILED_PRECONDITION,
         "DEVICE_UNAVAILABLE",
         f"no node of the Ray cluster has had {what} for a worker{within}: its nodes are {len(there)}, with "
-        f"{cpu:.0f} CPUs and {gpu:.0f} GPUs in all; start nodes (ray start --address=) or "
-        "change Ray(cpus=)",
+        f"{cpu:.0f} CPUs and {gpu:.0f} GPUs in all; {more}change Ray(cpus=)",
     )
 
 
