@@ -235,8 +235,7 @@ TEST_P(GramAccumulatorTest, TheCpuGoesOnWithAStateAndGivesItBack) {
                                 (*FindBackend("cpu"))->CreateGramAccumulator(kDIn, 1));
   SPARSEFW_ASSERT_OK(Restore(*second, StateOf(*first)));
   SPARSEFW_ASSERT_OK(second->Add(x.view().Rows(kGramBlockTokens + 100, 300)));
-  ExpectClose(*second->Snapshot(), GramOf(x.view().Rows(0, kGramBlockTokens + 400)),
-              kClose);
+  ExpectClose(*second->Snapshot(), GramOf(x.view().Rows(0, kGramBlockTokens + 400)), kClose);
   if (GetParam().name == "reference") return;  // it takes no tokens that wait
   const auto third = Make(kDIn);
   SPARSEFW_ASSERT_OK(Restore(*third, StateOf(*second)));
