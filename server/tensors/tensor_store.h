@@ -118,8 +118,8 @@ struct TensorStoreOptions {
   absl::Duration tensor_ttl = absl::InfiniteDuration();
   LimitsOfTenant limits_of;               // of bytes, tensors and uploads; must not call the store
   const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
-  // Of the memory of gram_backend's device, for accumulators. Those that have no room are made on
-  // the CPU.
+  // Accumulators may take so much of the memory of gram_backend's device. Those that have no room
+  // there are made on the CPU.
   int64_t device_sum_bytes = 0;
   int gram_threads = 0;
   std::function<absl::Time()> now;         // absl::Now when empty

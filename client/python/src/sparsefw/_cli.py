@@ -88,7 +88,7 @@ def _add_prune(commands: Any) -> None:
     parser.add_argument("--out", required=True, metavar="FILE", help="the mask, BOOL, true = keep")
     parser.add_argument("--out-weights", metavar="FILE", help="the pruned weight")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace the files of --out and --out-weights"
+        "--overwrite", action="store_true", help="replace the files of --out, --out-weights and --plot"
     )
     parser.add_argument("--plot", metavar="FILE.png", help="draw the losses; needs matplotlib")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress")

@@ -23,10 +23,6 @@ def prune(model, server, **options):
     return prune_model(model, server=server, **options)
 
 
-def same(one, other):
-    return all(torch.equal(value, other.get_parameter(name)) for name, value in one.named_parameters())
-
-
 def test_sparsity_by_name(client):
     model = tiny.make("llama")
     report = prune(model, client, sparsity=0.5, allocation={r"down_proj": 0.25, r"layers\.1\.mlp": 0.75})
@@ -94,7 +90,7 @@ def test_allocation_by_loss_curves(client, folder):
     (folder / "state/curve-0001.json").unlink()
     second = prune(again, client, **options)
     assert second.curves == report.curves
-    assert same(model, again)
+    assert tiny.same(model, again)
 
 
 def with_outliers(family="llama"):
@@ -148,7 +144,7 @@ def test_blocks_with_outliers_keep_more(client, folder, monkeypatch):
     (folder / "state/outliers-0001.json").unlink()
     second = prune(again, client, **options)
     assert second.outliers == report.outliers
-    assert same(model, again)
+    assert tiny.same(model, again)
     assert prune(third, client, **options).outliers == report.outliers  # all is in the state
 
 
@@ -161,7 +157,9 @@ def test_the_bound_of_outliers(client):
 
 
 def test_experts_that_no_token_reached_have_no_outliers(client):
-    report = prune(tiny.make("mixtral"), client, allocation="owl", data=tiny.tokens()[:1])
+    # The same token everywhere: two of four experts get it.
+    report = prune(tiny.make("mixtral"), client, allocation="owl", data=torch.full((2, 8), 7))
+    assert [row for row in report.layers if row["note"]]
     assert all(0 <= share < 0.5 for share in report.outliers.values())
     assert report.sparsity == pytest.approx(0.5, abs=0.02)
 
@@ -207,8 +205,13 @@ def test_a_layer_that_gets_no_token_has_no_squares():
 
 
 def test_a_candidate_of_tune_may_divide_by_outliers(client):
-    report = prune(tiny.make("llama"), client, tune=[{"allocation": "owl"}, {}], data=tiny.tokens(8, 32))
-    assert len(report.tuning["candidates"]) == 2
+    model = with_outliers()
+    candidates = [{"allocation": "owl"}, {"allocation": "owl", "allocation_bound": 0.02}]
+    report = prune(model, client, tune=candidates, method="magnitude", data=tiny.tokens(8, 32))
+    wide, narrow = report.tuning["candidates"]
+    assert wide["options"] == {"allocation": "owl"}
+    assert wide["losses"] != narrow["losses"]  # others were pruned
+    assert set(report.outliers) == {"model.layers.0", "model.layers.1"}
 
 
 def test_outliers_are_those_of_the_whole_block():

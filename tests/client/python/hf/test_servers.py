@@ -16,18 +16,14 @@ def prune(model, server, **options):
     return prune_model(model, server=server, **options)
 
 
-def same(one, other):
-    return all(torch.equal(value, other.get_parameter(name)) for name, value in one.named_parameters())
-
-
 def test_two_servers_share_the_work(start_server):
     servers = [start_server().address for _ in range(2)]
     alone, together, split = (tiny.make("llama") for _ in range(3))
     first = prune(alone, servers[0])
     prune(together, servers)
     third = prune(split, servers, split_above=512)
-    assert same(alone, together)
-    assert same(alone, split)  # Wanda's rows know nothing of each other
+    assert tiny.same(alone, together)
+    assert tiny.same(alone, split)  # Wanda's rows know nothing of each other
     assert {row["parts"] for row in first.layers} == {1}
     assert {row["parts"] for row in third.layers} == {1, 2, 3}
     for one, two in zip(first.layers, third.layers, strict=True):
@@ -161,6 +157,6 @@ def test_new_weights_are_written_however_a_method_is_spelled(client, method):
     old, one, other = tiny.make("llama"), tiny.make("llama"), tiny.make("llama")
     prune(one, client, method=method)
     prune(other, client, method=method.lower())
-    assert same(one, other)
+    assert tiny.same(one, other)
     weight, new = (model.model.layers[0].mlp.up_proj.weight for model in (old, one))
     assert not torch.equal(new, weight * (new != 0))

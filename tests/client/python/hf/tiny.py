@@ -108,6 +108,11 @@ def loss(weight, pruned, gram):
     return float(((difference @ gram) * difference).sum())
 
 
+def same(one, other):
+    """Whether all parameters have the same bits."""
+    return all(torch.equal(value, other.get_parameter(name)) for name, value in one.named_parameters())
+
+
 def make_like(model):
     """The same model once more."""
     import copy

@@ -13,7 +13,7 @@ from sparsefw.hf.layout import Matrix, compile_rule
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
 # Allocations that have a name, and their bound: how far a sparsity may be from the mean, or half the range of
 # all sparsities ("owl"; lambda for models of the Llama family).
-NAMED: Final = {"uniform": 0.1, "loss-curve": 0.1, "owl": 0.08}
+BOUNDS: Final = {"uniform": 0.1, "loss-curve": 0.1, "owl": 0.08}
 Curve = Sequence[Mapping[str, float]]
 
 
@@ -105,7 +105,7 @@ def by_outliers(
 
 def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
     """Raises InvalidArgument where the arguments contradict each other."""
-    if not isinstance(allocation, Mapping) and not (isinstance(allocation, str) and allocation in NAMED):
+    if not isinstance(allocation, Mapping) and not (isinstance(allocation, str) and allocation in BOUNDS):
         got = f'"{allocation}"' if isinstance(allocation, str) else allocation
         raise invalid(f'allocation must be "uniform", "loss-curve", "owl" or a dictionary; got {got}')
     if ":" in pattern and allocation != "uniform":

@@ -136,8 +136,9 @@ def write_folder(
         try:
             replace_folder(partial, out)
         except OSError as error:
+            kept = _set_aside(partial)
             raise invalid(
-                f"{out}: cannot be replaced: {error.strerror}; the pruned model is {partial}"
+                f"{out}: cannot be replaced: {error.strerror}; the pruned model is {kept}"
             ) from None
 
 

@@ -166,10 +166,10 @@ class Settings:
 
     @property
     def bound(self) -> float:
-        """The allocation's bound, see allocate.NAMED."""
+        """The allocation's bound, see allocate.BOUNDS."""
         if self.allocation_bound is not None:
             return self.allocation_bound
-        return allocate.NAMED[self.allocation if isinstance(self.allocation, str) else "uniform"]
+        return allocate.BOUNDS[self.allocation if isinstance(self.allocation, str) else "uniform"]
 
     def meaning(self) -> dict[str, Any]:
         """What the preset stands for in this version, with refinement and distillation."""

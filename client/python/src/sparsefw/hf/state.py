@@ -212,12 +212,13 @@ class State:
         several, all, with the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
         """
         made: dict[str, dict[str, dict[str, list[int]]]] = {}
-        for what, index in itertools.product(("block", "curve", "outliers"), range(blocks)):
+        kinds = {"block": "blocks", "curve": "curves", "outliers": "outliers"}
+        for what, index in itertools.product(kinds, range(blocks)):
             record = self._read(f"{what}-{index:04d}")
             if record is not None:
                 for name, version in (record.get("versions") or {"server": "unknown"}).items():
                     by_what = made.setdefault(name, {}).setdefault(version, {})
-                    by_what.setdefault(f"{what.removesuffix('s')}s", []).append(index)
+                    by_what.setdefault(kinds[what], []).append(index)
         return {name: _listed(versions) for name, versions in made.items()}
 
 

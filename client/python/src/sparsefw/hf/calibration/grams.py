@@ -216,8 +216,7 @@ def sum_squares(
             return
         for rows in tokens.reshape(-1, group.columns).split(_ROWS):
             wide = rows.double()
-            part = (wide * wide).sum(0)
-            sums[group.key] = sums[group.key] + part if group.key in sums else part
+            _plus(sums, group.key, (wide * wide).sum(0))
 
     with torch.no_grad(), _watched(block, groups, take):
         for index in shard:
@@ -226,12 +225,16 @@ def sum_squares(
 
 
 def add_squares(of_shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of `sum_squares`, added in the order of the shards."""
+    """Adds what `sum_squares` found, in the order of the shards."""
     sums: dict[str, Any] = {}
     for parts in of_shards:
         for key, part in parts.items():
-            sums[key] = sums[key] + part if key in sums else part
+            _plus(sums, key, part)
     return sums
+
+
+def _plus(sums: dict[str, Any], key: str, part: Any) -> None:
+    sums[key] = sums[key] + part if key in sums else part
 
 
 def stream_inputs(

@@ -15,7 +15,7 @@ from sparsefw.hf.cluster.session import nodes
 
 @dataclasses.dataclass
 class Tasks:
-    """Of one kind on one node: how many, their seconds, and bytes of what they read, wherever it was."""
+    """Tasks of one kind on one node: count, seconds, and bytes of what they read, wherever it was."""
 
     tasks: int = 0
     seconds: float = 0.0
