@@ -19,8 +19,8 @@ from shapes import BFLOAT16, FLOAT32, FLOAT64
 
 SPLIT_ABOVE = 2048 * 2048
 GRAM_MEMORY = 4 << 30
-# Bytes of a strip of a Gram matrix in float64, at least.
-STRIP_BYTES = 64 << 20
+# Bytes of a strip of a Gram matrix in float32, at least.
+STRIP_BYTES = 32 << 20
 # Bytes of a weight in a mask.
 MASK = 1 / 8
 # Blocks between two times that the driver takes the hidden states and puts them anew.
@@ -191,14 +191,14 @@ def block_of_ray(run, nodes):
 
 def add_partials(run, network, homes, name, now):
     """Adds the partial sums of a Gram matrix in the order of shards: [(node, float32 bytes, since when)]."""
-    size = run.model.gram_bytes(FLOAT64)[name]
-    first = list(run.model.gram_bytes(FLOAT64)).index(name)
+    size = run.model.gram_bytes(FLOAT32)[name]
+    first = list(run.model.gram_bytes(FLOAT32)).index(name)
     found = []
     strips = min(run.strips, max(1, size // STRIP_BYTES))
     for strip in range(strips):
         home = homes[(first + strip) % len(homes)]
         there = max(network.send(node, home, size / strips, now) for node in homes)
-        found.append((home, size / 2 / strips, there))
+        found.append((home, size / strips, there))
     return found
 
 

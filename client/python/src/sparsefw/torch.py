@@ -104,19 +104,20 @@ class GramSum:
                 self._sum += (values.T @ values).to(self._sum.device)
         self.tokens += len(tokens)
 
-    def make_symmetric(self) -> None:
-        """Replaces the sum by the mean of it and its transpose. Then parts that are added strip by strip of
-        rows stay symmetric to the bit.
+    def round(self) -> None:
+        """Replaces the sum by the mean of it and its transpose, rounded to float32. Then parts that are added
+        strip by strip of rows stay symmetric to the bit, and travel as float32. The products are float32, so
+        this adds no error of another size.
         """
         for start in range(0, self.d_in, _PANEL):
             end = min(start + _PANEL, self.d_in)
-            panel = (self._sum[start:end, start:] + self._sum[start:, start:end].T) / 2
+            panel = ((self._sum[start:end, start:] + self._sum[start:, start:end].T) / 2).float()
             self._sum[start:end, start:] = panel
             self._sum[start:, start:end] = panel.T
 
     def rows(self, start: int, end: int) -> Any:
-        """Some rows of the sum: float64 [end - start, d_in], a view."""
-        return self._sum[start:end]
+        """Some rows of the sum: float32 [end - start, d_in], exact after `round`."""
+        return self._sum[start:end].float()
 
     def merge(self, other: GramSum) -> None:
         """Adds the sum of other tokens."""

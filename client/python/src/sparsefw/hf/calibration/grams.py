@@ -14,8 +14,9 @@ from sparsefw.hf.calibration.hidden import HiddenStates, Samples
 from sparsefw.hf.layout import Block, Matrix
 from sparsefw.torch import GramSum
 
-# Parts of a sum, at most.
+# Parts of a sum, at most, and samples of one, at least: a part is as many bytes for one sample as for many.
 _SHARDS: Final = 16
+_SAMPLES: Final = 2
 # Tokens whose squares are in memory at a time.
 _ROWS: Final = 256
 
@@ -155,7 +156,7 @@ def shards_of(count: int) -> list[range]:
     """Ranges of samples whose sums are made apart and then added in their order. They depend on nothing
     else, so that the sum has the same bits wherever its parts are made.
     """
-    size = max(1, -(-count // _SHARDS))
+    size = max(_SAMPLES, -(-count // _SHARDS))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
@@ -191,7 +192,7 @@ def sum_shard(
                 sums.update({group.key: GramSum(group.columns, inputs.device) for group in groups})
             calls[index].run(block, inputs)
     for part in sums.values():
-        part.make_symmetric()
+        part.round()
     return sums
 
 

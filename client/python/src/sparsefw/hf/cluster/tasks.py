@@ -23,9 +23,9 @@ from sparsefw.hf.training.refine import BlockRefinement, refine_block
 
 Outcome = Mapping[str, Stored] | None
 Rows = tuple[int, int]
-# Strips of a Gram matrix, at most, and bytes of one in float64, at least.
+# Strips of a Gram matrix, at most, and bytes of one in float32, at least.
 _STRIPS: Final = 16
-_STRIP_BYTES: Final = 64 << 20
+_STRIP_BYTES: Final = 32 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ def groups(work: BlockArguments, shard: Sequence[Stored], *arrays: Stored) -> tu
 
 def strips_of(columns: int) -> list[Rows]:
     """Rows of a Gram matrix that are added together; several nodes add large matrices."""
-    count = min(_STRIPS, max(1, columns * columns * 8 // _STRIP_BYTES))
+    count = min(_STRIPS, max(1, columns * columns * 4 // _STRIP_BYTES))
     bounds = [columns * index // count for index in range(count + 1)]
     return list(itertools.pairwise(bounds))
 
@@ -117,7 +117,9 @@ def gram(
     shard: Sequence[Stored],
     *arrays: Stored,
 ) -> tuple[Any, ...]:
-    """The sums of a shard: (rows of the sum, tokens) for every strip, which has the key of its group."""
+    """The sums of a shard: (rows of the sum in float32, tokens) for every strip, which has the key of its
+    group.
+    """
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
@@ -140,7 +142,7 @@ def squares(
 @metered
 def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
     """(a strip of the Gram matrix, its tokens; 0 where its part of the diagonal is 0). Parts are added in
-    their order, one in memory at a time.
+    float64 in their order, one in memory at a time.
 
     Args:
         first: row of the strip.
@@ -148,7 +150,10 @@ def add(first: int, parts: Sequence[Any]) -> tuple[Stored, int]:
     total, tokens = None, 0
     for part in parts:
         values, count = fetch(part)
-        total = values.copy() if total is None else total + values
+        if total is None:
+            total = values.astype(np.float64)
+        else:
+            total += values
         tokens += count
     assert total is not None
     return stored(torch.from_numpy(total).float()), tokens if np.diagonal(total, first).any() else 0
