@@ -29,7 +29,6 @@ struct CpuWork {
 
 CpuWork OnCpuAlone(const SweepPoint& point, const Backend& device) {
   const SolveOptions& options = point.options;
-  if (options.joint && !device.has_joint_search()) return {"refine.joint", "it runs on the CPU"};
   if (!OwnWeights(options)) return {};
   const absl::Status prunes = device.CheckPrune();
   if (prunes.ok()) return {};

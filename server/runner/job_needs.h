@@ -15,7 +15,7 @@
 namespace sparsefw::server {
 
 // The backends of ResolveDevices that may run the job. Work that a CUDA device lacks
-// (Backend::CheckPrune, has_joint_search) would run on the CPU: it must not hold a stream and
+// (Backend::CheckPrune) would run on the CPU: it must not hold a stream and
 // memory of the device, and its job must not say that it ran there. Errors: OPTION_INVALID, and
 // those of ResolveDevices.
 absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,

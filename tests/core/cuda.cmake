@@ -102,7 +102,7 @@ core_test(cuda_arithmetic_test LABELS unit
           cuda/cuda_arithmetic_test)
 target_sources(cuda_arithmetic_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
 core_test(device_test LABELS unit
-  SOURCES cuda/device_gram_test cuda/update_forms_test engines/prune_test)
+  SOURCES cuda/device_gram_test cuda/update_forms_test engines/prune_test engines/start_choice_test)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test
         iteration_state_test joint_test refine_test)
   cuda_engine_test(${name})

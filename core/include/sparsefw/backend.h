@@ -34,6 +34,16 @@ enum class StepRule {
 };
 std::string_view NameOf(StepRule rule);  // "line_search"
 
+// Masks that an engine chooses in Load, on its device: the bits of TopScores and FixedSet of
+// saliency.h with the scores of EngineProblem::saliency.
+struct StartChoice {
+  Mask* warm = nullptr;   // is read where warm_is_given, and written otherwise
+  Mask* fixed = nullptr;  // is written
+  bool warm_is_given = false;
+  bool fix_all = false;  // the fixed set is the warm start; alpha is not used
+  double alpha = 0;      // in [0, 1]
+};
+
 // A validated problem with its starting point. Views and pointers: what they
 // refer to must outlive the engine, which reads W and G again for every Loss and W in every
 // Step.
@@ -44,6 +54,9 @@ struct EngineProblem {
   SaliencySource saliency;      // [rows, cols]: breaks ties of rounding
   const Mask* warm = nullptr;   // meets the pattern
   const Mask* fixed = nullptr;  // subset of warm
+  // Not null: warm and fixed are its masks, which Load fills first. Only for engines of a backend
+  // that chooses_start.
+  const StartChoice* choice = nullptr;
   // Load will be called again with other starts on the same weights and gram:
   // intermediate results that they can reuse are worth their memory.
   bool reused = false;
@@ -177,8 +190,7 @@ class Engine {
 
   // Exchanges kept and removed weights of a group, all kept weights of the row solved
   // anew each time, as long as that lowers the loss: sparsefw/joint.h. Like Refine it
-  // returns what it has when the stop signal ends it, and releases the iterate. Only
-  // of a backend that has_joint_search.
+  // returns what it has when the stop signal ends it, and releases the iterate.
   virtual absl::StatusOr<JointResult> SearchJointly(const Mask& /*start*/,
                                                     const JointRequest& /*request*/) {
     return absl::UnimplementedError("this engine has no joint search");
@@ -258,8 +270,8 @@ class Backend {
   // Whether its engines work in a device's own memory, of which only so much is
   // there: a server places jobs on such a device by memory and streams.
   virtual bool has_device_memory() const { return false; }
-  // Whether its engines have SearchJointly.
-  virtual bool has_joint_search() const { return false; }
+  // Whether its engines take EngineProblem::choice, which saves a pass of the host over W.
+  virtual bool chooses_start() const { return false; }
   // OK where its engines have Prune. Otherwise SparseGPT and ALPS run on the CPU, and the
   // message, a clause, says why. The first call may open a library.
   virtual absl::Status CheckPrune() const { return absl::UnimplementedError("it runs on the CPU"); }

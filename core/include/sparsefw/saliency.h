@@ -82,6 +82,9 @@ class SaliencySource {
 
   int64_t rows() const { return values_.rows(); }
   int64_t cols() const { return values_.cols(); }
+  // The scores, or W where there are terms.
+  const ConstMatrixView& values() const { return values_; }
+  const Terms* terms() const { return terms_.get(); }
 
   float At(int64_t row, int64_t col) const {
     if (values_.dtype() == DType::kF32) return Score(values_.row<float>(row)[col], row, col);
@@ -107,7 +110,7 @@ class SaliencySource {
     return static_cast<float>(std::fabs(static_cast<double>(value)) * share * terms_->factor[j]);
   }
 
-  ConstMatrixView values_;  // the scores, or W where there are terms
+  ConstMatrixView values_;
   std::shared_ptr<const Terms> terms_;
 };
 
@@ -147,6 +150,9 @@ absl::StatusOr<Mask> TopScores(ConstMatrixView scores, const Pattern& pattern);
 // Errors:  InvalidArgument  alpha outside [0, 1] or NaN, shape mismatch
 absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pattern& pattern,
                               double alpha);
+
+// The groups of the fixed set, with its counts. The pattern must be valid, alpha in [0, 1].
+Groups FixedGroups(const Pattern& pattern, int64_t rows, int64_t cols, double alpha);
 
 }  // namespace sparsefw
 

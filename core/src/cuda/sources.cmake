@@ -10,12 +10,12 @@ set(SPARSEFW_CUDA_SOURCES
   linalg/mask_loss.cc linalg/raw_rows.cu linalg/symmetric_product.cc
   memory/device_buffer.cc memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc
   memory/staged_upload.cc
-  prune/alps.cc prune/inverse_factor.cc prune/prune.cc prune/prune_kernels.cu prune/select_scores.cu
+  prune/alps.cc prune/inverse_factor.cc prune/prune.cc prune/prune_kernels.cu
   prune/sparsegpt.cc prune/sweep_kernels.cu
   reconstruct/reconstruct.cc reconstruct/reconstructed_rows.cu
   reconstruct/row_conjugate_gradients.cc reconstruct/row_gradients.cu
   runtime/allow_shared.cc runtime/cublas_version.cc runtime/cuda_backend.cc runtime/cuda_engine.cc
   runtime/cuda_status.cc runtime/execution_context.cc runtime/shared_limit.cc runtime/use_device.cc
-  select/select.cu
+  select/salient.cu select/select.cu select/select_scores.cu select/start_choice.cc
   swaps/row_matching.cc swaps/swap_between_rows.cu swaps/swap_groups.cu swaps/swap_refine.cc
   swaps/swap_setup.cu swaps/swap_sweep.cu)

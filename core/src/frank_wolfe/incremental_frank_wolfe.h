@@ -10,7 +10,9 @@
 
 namespace sparsefw {
 
-// Losses are those of the scaled layer (scale.h), in any precision.
+// Losses are those of the scaled layer (scale.h), in any precision. `Saliency` is what an engine
+// breaks ties by.
+template <typename Saliency>
 class IncrementalFrankWolfe {
  public:
   virtual ~IncrementalFrankWolfe() = default;
@@ -18,7 +20,7 @@ class IncrementalFrankWolfe {
   // After an error (Cancelled) the iterate is unfinished and takes no further
   // step.
   virtual absl::StatusOr<StepStats> Step(const StepRequest& request) = 0;
-  virtual absl::StatusOr<RoundedMask> Round(const SaliencySource& saliency) = 0;
+  virtual absl::StatusOr<RoundedMask> Round(const Saliency& saliency) = 0;
 
   // All that the coming Steps and Rounds depend on; as Engine::SaveIteration. Each
   // implementation has its Restore in place of its Start.

@@ -105,10 +105,6 @@ absl::Status ValidateScores(ConstMatrixView scores, const Pattern& pattern) {
                  DTypeName(scores.dtype()));
 }
 
-int64_t FixedCount(double alpha, int64_t kept) {
-  return static_cast<int64_t>(std::floor(alpha * static_cast<double>(kept)));
-}
-
 }  // namespace
 
 absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
@@ -165,15 +161,25 @@ absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pa
   if (!(alpha >= 0 && alpha <= 1)) {
     return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got %s", NumberText(alpha));
   }
-  const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
+  const Groups groups = FixedGroups(pattern, scores.rows(), scores.cols(), alpha);
   Mask fixed(scores.rows(), scores.cols());
   if (groups.whole_matrix) {
-    KeepTopOfMatrix(scores, &warm, FixedCount(alpha, groups.total_kept), fixed);
+    KeepTopOfMatrix(scores, &warm, groups.capacity, fixed);
   } else {
-    const int64_t kept_of_row = groups.capacity * groups.groups_per_row;
-    KeepTopOfGroups(scores, &warm, scores.cols(), FixedCount(alpha, kept_of_row), fixed);
+    KeepTopOfGroups(scores, &warm, groups.group_cols, groups.capacity, fixed);
   }
   return fixed;
+}
+
+Groups FixedGroups(const Pattern& pattern, int64_t rows, int64_t cols, double alpha) {
+  Groups groups = GroupsOf(pattern, rows, cols);
+  const int64_t kept =
+      groups.whole_matrix ? groups.total_kept : groups.capacity * groups.groups_per_row;
+  groups.capacity = static_cast<int64_t>(std::floor(alpha * static_cast<double>(kept)));
+  groups.total_kept = groups.whole_matrix ? groups.capacity : groups.capacity * rows;
+  groups.group_cols = cols;
+  groups.groups_per_row = 1;
+  return groups;
 }
 
 }  // namespace sparsefw

@@ -18,8 +18,6 @@ class ReferenceBackendImpl final : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
 
-  bool has_joint_search() const override { return true; }
-
   DeviceDescription Describe() const override {
     const HostMemory memory = ReadHostMemory();
     return {.name = "reference",

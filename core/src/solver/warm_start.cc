@@ -1,5 +1,6 @@
 // Turns the inputs into a loaded engine and the first mask with its loss.
 #include <cmath>
+#include <optional>
 
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/stages.h"
@@ -18,14 +19,6 @@ SaliencyOptions SaliencyOf(const SolveOptions& options) {
   return saliency;
 }
 
-absl::Status CheckOptions(const SolveState& state) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(state.options));
-  const Backend& backend = state.given.backend;
-  if (!state.options.joint || backend.has_joint_search()) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kUnimplemented, "OPTION_INVALID",
-                "backend \"%s\" has no joint search of mask and weights; use cpu", backend.name());
-}
-
 // Into a copy, since others may read the caller's.
 void UseShrunkGram(SolveState& state) {
   if (state.options.shrinkage == 0) return;
@@ -35,38 +28,48 @@ void UseShrunkGram(SolveState& state) {
   state.problem.device_gram = nullptr;  // which is the given one
 }
 
+// What the engine is loaded with beside the masks.
+struct Start {
+  SaliencySource saliency;
+  std::optional<StartChoice> choice;  // of an engine that chooses the masks itself
+};
+
 // The scores as a matrix are needed here only: what rounds later asks for single ones.
-absl::Status ChooseMasks(SolveState& state, SaliencySource& saliency) {
+absl::Status ChooseMasks(SolveState& state, Start& start) {
   const Problem& problem = state.problem;
-  const Pattern& pattern = problem.pattern;
   const SolveOptions& options = state.options;
   const bool one_shot = state.one_shot();
-  Matrix<float> own;
-  ConstMatrixView scores = problem.saliency;
-  if (one_shot || scores.empty()) {
+  const bool given = !one_shot && !problem.saliency.empty();
+  if (given) {
+    start.saliency = problem.saliency;
+  } else {
     SPARSEFW_ASSIGN_OR_RETURN(
-        saliency,
+        start.saliency,
         MakeSaliencySource(problem.weights, DiagonalOf(problem.gram), SaliencyOf(options)));
-    own = ScoresOf(saliency);
-    scores = own.view();
-  } else {
-    saliency = scores;
   }
-  if (!one_shot && problem.warm_mask != nullptr) {
-    state.warm = *problem.warm_mask;
-  } else {
-    SPARSEFW_ASSIGN_OR_RETURN(state.warm, TopScores(scores, pattern));
-  }
+  const bool warm_is_given = !one_shot && problem.warm_mask != nullptr;
+  if (warm_is_given) state.warm = *problem.warm_mask;
   // No entry is free to move without iteration and swaps.
-  if (one_shot && !options.swaps) {
+  const bool fix_all = one_shot && !options.swaps;
+  if (!given && state.given.backend.chooses_start()) {
+    start.choice = {&state.warm, &state.fixed, warm_is_given, fix_all, options.alpha};
+    return absl::OkStatus();
+  }
+  const Matrix<float> own = given ? Matrix<float>() : ScoresOf(start.saliency);
+  const ConstMatrixView scores = given ? problem.saliency : own.view();
+  if (!warm_is_given) {
+    SPARSEFW_ASSIGN_OR_RETURN(state.warm, TopScores(scores, problem.pattern));
+  }
+  if (fix_all) {
     state.fixed = state.warm;
     return absl::OkStatus();
   }
-  SPARSEFW_ASSIGN_OR_RETURN(state.fixed, FixedSet(scores, state.warm, pattern, options.alpha));
+  SPARSEFW_ASSIGN_OR_RETURN(state.fixed,
+                            FixedSet(scores, state.warm, problem.pattern, options.alpha));
   return absl::OkStatus();
 }
 
-absl::Status LoadEngine(SolveState& state, const SaliencySource& saliency) {
+absl::Status LoadEngine(SolveState& state, const Start& start) {
   LayerCache& cache = state.given.cache;
   if (cache.engine == nullptr) {
     const EngineOptions options = {.threads = state.options.threads,
@@ -78,9 +81,10 @@ absl::Status LoadEngine(SolveState& state, const SaliencySource& saliency) {
   return state.engine->Load({.weights = state.problem.weights,
                              .gram = state.problem.gram,
                              .pattern = state.problem.pattern,
-                             .saliency = saliency,
+                             .saliency = start.saliency,
                              .warm = &state.warm,
                              .fixed = &state.fixed,
+                             .choice = start.choice ? &*start.choice : nullptr,
                              .reused = cache.reused,
                              .device_gram = state.problem.device_gram});
 }
@@ -112,19 +116,19 @@ absl::Status EvaluateStart(SolveState& state) {
 }  // namespace
 
 absl::Status FindWarmStart(SolveState& state) {
-  SPARSEFW_RETURN_IF_ERROR(CheckOptions(state));
+  SPARSEFW_RETURN_IF_ERROR(ValidateOptions(state.options));
   const Limits& limits = state.limits;
-  SaliencySource saliency;
+  Start start;
   const ParallelContext parallel(state.options.threads, state.given.stop);
   const absl::Status chosen = parallel.Run([&] {
     SPARSEFW_RETURN_IF_ERROR(ValidateProblem(state.problem));
     SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
     UseShrunkGram(state);
-    return ChooseMasks(state, saliency);
+    return ChooseMasks(state, start);
   });
   SPARSEFW_RETURN_IF_ERROR(chosen);
   SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
-  SPARSEFW_RETURN_IF_ERROR(LoadEngine(state, saliency));
+  SPARSEFW_RETURN_IF_ERROR(LoadEngine(state, start));
   SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
   state.result.load_time = limits.Elapsed();
   return EvaluateStart(state);

@@ -11,9 +11,9 @@
 #include "core/benchmarks/programs/smoke/smoke.h"
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune_kernels.h"
-#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/execution_context.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
 
@@ -93,10 +93,11 @@ void SmokeParts(Smoke& smoke, int64_t rows, int64_t size) {
   tile.chosen_words = stride / 32;
   time("tile of SparseGPT, all pruned", sweep);
   for (const bool whole : {true, false}) {
-    const cuda::ScoreMatrix scores = {rows, size, weights.data(), scratch.data(), 96 << 10};
+    const cuda::SelectionSpace space = {rows, size, scratch.data(), 96 << 10};
     const Groups groups = {whole, size, 1, size / 2, rows * size / 2};
     time(whole ? "largest of the matrix" : "largest of every row", [&](cudaStream_t stream) {
-      return cuda::ToStatus(cuda::LaunchSelectLargest(scores, groups, mask.data(), stream));
+      return cuda::ToStatus(
+          cuda::LaunchSelectLargest(space, weights.data(), groups, mask.data(), stream));
     });
   }
 }

@@ -74,7 +74,7 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
                                    : MakeScreenedSteps(*screen_, selector_->rows(), context)) {}
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> FrankWolfe<Real>::Start(
     std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
     StartProduct<Real>* kept, const ParallelContext& context) {
   std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));

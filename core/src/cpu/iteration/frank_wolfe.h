@@ -49,16 +49,16 @@ struct StartProduct {
 
 // Real, float or double, is the type of W, G, E, U and M.
 template <typename Real>
-class FrankWolfe final : public IncrementalFrankWolfe {
+class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
  public:
   // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
   // start and filled if it does not; null: nothing is kept. `context` must
   // outlive it.
-  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> Start(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
       StartProduct<Real>* kept, const ParallelContext& context);
   // Where another iteration of the same layer and start was saved.
-  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Restore(
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> Restore(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start, StateReader& reader,
       const ParallelContext& context);
 

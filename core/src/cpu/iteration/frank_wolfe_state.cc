@@ -136,7 +136,7 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
 }
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore(
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> FrankWolfe<Real>::Restore(
     std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start, StateReader& reader,
     const ParallelContext& context) {
   std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));
@@ -144,13 +144,13 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore
   return result;
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                           \
-  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                            \
-  template absl::Status FrankWolfe<Real>::Save(StateWriter&);                                \
-  template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                         \
-  template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore( \
-      std::shared_ptr<const PanelLayer<Real>>, const StartPoint&, StateReader&,              \
-      const ParallelContext&)
+#define SPARSEFW_INSTANTIATE(Real)                                                      \
+  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                       \
+  template absl::Status FrankWolfe<Real>::Save(StateWriter&);                           \
+  template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                    \
+  template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>>       \
+  FrankWolfe<Real>::Restore(std::shared_ptr<const PanelLayer<Real>>, const StartPoint&, \
+                            StateReader&, const ParallelContext&)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

@@ -49,8 +49,6 @@ class CpuBackendImpl final : public Backend {
  public:
   std::string_view name() const override { return "cpu"; }
 
-  bool has_joint_search() const override { return true; }
-
   DeviceDescription Describe() const override {
     const HostMemory memory = ReadHostMemory();
     const int threads = ParallelContext(0).threads();

@@ -61,8 +61,8 @@ class CpuEngine final : public Engine {
   EngineProblem problem_;
   Scale scale_;
   std::optional<bool> symmetric_;  // G, bit for bit; empty: not looked at yet
-  std::tuple<Converted<float>, Converted<double>> converted_;  // of the chosen precision
-  std::unique_ptr<IncrementalFrankWolfe> iteration_;           // null before the first Step
+  std::tuple<Converted<float>, Converted<double>> converted_;         // of the chosen precision
+  std::unique_ptr<IncrementalFrankWolfe<SaliencySource>> iteration_;  // null before the first Step
 };
 
 }  // namespace sparsefw::cpu

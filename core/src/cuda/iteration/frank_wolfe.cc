@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "sparsefw/status_macros.h"
 
@@ -29,7 +28,7 @@ int64_t IterationsOfEpoch(int64_t size) {
 }
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Start(
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> FrankWolfe<Real>::Start(
     const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
     const ExecutionContext& context) {
   std::unique_ptr<FrankWolfe> result(new FrankWolfe(layer, forms, context));
@@ -271,30 +270,13 @@ absl::Status FrankWolfe<Real>::SkipSteps(const StepRequest& request) {
   return absl::OkStatus();
 }
 
-// A few rows at a time: the host holds no matrix of scores.
 template <typename Real>
-absl::Status FrankWolfe<Real>::UploadSaliency(const SaliencySource& saliency) {
-  const cudaStream_t stream = context_.stream();
-  SPARSEFW_ASSIGN_OR_RETURN(auto scores, DeviceBuffer<float>::Create(layer_.size(), stream));
-  constexpr int64_t kScores = kScorePieceBytes / static_cast<int64_t>(sizeof(float));
-  const int64_t piece = std::clamp<int64_t>(kScores / layer_.cols, 1, layer_.rows);
-  Matrix<float> rows(piece, layer_.cols);
-  for (int64_t first = 0; first < layer_.rows; first += piece) {
-    const int64_t count = std::min(piece, layer_.rows - first);
-    for (int64_t row = 0; row < count; ++row) saliency.CopyRow(first + row, rows.row(row));
-    SPARSEFW_RETURN_IF_ERROR(
-        StagedUpload(rows.view().Rows(0, count), scores.data() + first * layer_.stride,
-                     static_cast<size_t>(layer_.stride) * sizeof(float), stream, context_.stop()));
-  }
-  buffers_.saliency = std::move(scores);  // only when it is complete
-  return absl::OkStatus();
-}
-
-template <typename Real>
-absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const SaliencySource& saliency) {
+absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const DeviceSaliency& saliency) {
   SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
   const cudaStream_t stream = context_.stream();
-  if (buffers_.saliency.size() == 0) SPARSEFW_RETURN_IF_ERROR(UploadSaliency(saliency));
+  if (buffers_.saliency.size() == 0) {
+    SPARSEFW_ASSIGN_OR_RETURN(buffers_.saliency, saliency.Scores(context_));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(auto bits,
                             DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRound(it_, buffers_.saliency.data(), bits.data(), stream));

@@ -21,6 +21,7 @@
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/stream.h"
+#include "core/src/cuda/select/start_choice.h"
 #include "core/src/frank_wolfe/incremental_frank_wolfe.h"
 #include "sparsefw/backend.h"
 
@@ -31,9 +32,6 @@ int64_t IterationsOfEpoch(int64_t size);
 
 // Host memory that Save takes beside the caller's.
 inline constexpr int64_t kSavedPieceBytes = int64_t{1} << 20;
-
-// Scores that are on the host at once while they are uploaded.
-inline constexpr int64_t kScorePieceBytes = int64_t{4} << 20;
 
 // Rows of a dense product that are formed at a time. On an H100, 4096 rows at once took 0.38 ms
 // and 1024 rows four times 0.44 ms (docs/benchmarks/gpu-log.md).
@@ -53,20 +51,20 @@ inline int64_t PanelRows(int64_t rows) { return std::min(kPanelRows, rows); }
 // waiting. Epochs begin at fixed iterations, so that the choice does not depend on
 // how Step is cut.
 template <typename Real>
-class FrankWolfe final : public IncrementalFrankWolfe {
+class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
  public:
   // Evaluates loss and gap at M_0. `layer` and `context` must outlive it.
-  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Start(
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> Start(
       const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
       const ExecutionContext& context);
   // Where another iteration of the same layer, start and forms was saved.
-  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> Restore(
+  static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> Restore(
       const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
       StateReader& reader, const ExecutionContext& context);
   ~FrankWolfe() override;
 
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
-  absl::StatusOr<RoundedMask> Round(const SaliencySource& saliency) override;
+  absl::StatusOr<RoundedMask> Round(const DeviceSaliency& saliency) override;
   absl::Status Save(StateWriter& writer) override;
 
  private:
@@ -102,7 +100,6 @@ class FrankWolfe final : public IncrementalFrankWolfe {
   absl::Status Allocate(const StartPoint& start);
   absl::Status Initialise();
 
-  absl::Status UploadSaliency(const SaliencySource& saliency);
   absl::Status RunSteps(const StepRequest& request);
   int64_t BatchAt(int64_t iteration, int64_t end, const StepRequest& request) const;
   absl::Status EnqueueStep(int64_t iteration, UpdateForm form);

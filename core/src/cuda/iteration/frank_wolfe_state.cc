@@ -90,7 +90,7 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
 }
 
 template <typename Real>
-absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore(
+absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> FrankWolfe<Real>::Restore(
     const DeviceLayer<Real>& layer, const StartPoint& start, const FormOptions& forms,
     StateReader& reader, const ExecutionContext& context) {
   std::unique_ptr<FrankWolfe> result(new FrankWolfe(layer, forms, context));
@@ -102,9 +102,9 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore
 #define SPARSEFW_INSTANTIATE(Real)                                                           \
   template absl::Status FrankWolfe<Real>::Save(StateWriter&);                                \
   template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                         \
-  template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe>> FrankWolfe<Real>::Restore( \
-      const DeviceLayer<Real>&, const StartPoint&, const FormOptions&, StateReader&,         \
-      const ExecutionContext&)
+  template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>>            \
+  FrankWolfe<Real>::Restore(const DeviceLayer<Real>&, const StartPoint&, const FormOptions&, \
+                            StateReader&, const ExecutionContext&)
 SPARSEFW_INSTANTIATE(float);
 SPARSEFW_INSTANTIATE(double);
 #undef SPARSEFW_INSTANTIATE

@@ -10,6 +10,7 @@
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
 #include "core/src/cuda/runtime/execution_context.h"
+#include "core/src/cuda/select/start_choice.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 
 namespace sparsefw::cuda {
@@ -19,7 +20,7 @@ namespace {
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   const int64_t loss = MaskLossBytes(rows, cols);
-  int64_t most = std::max(kMaxAbsBytes, loss);
+  int64_t most = std::max({kMaxAbsBytes, loss, StartChoiceBytes(rows, cols)});
   if (!request.iterates && !request.swaps && !request.reconstruct && !request.joint) return most;
   const int64_t layer = LayerBytes<Real>(rows, cols);
   most = std::max(most, layer + loss);
@@ -56,7 +57,7 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
                              : SparseGptDeviceBytes(rows, cols, request.sparsegpt);
   const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
   const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
-  return WorkspaceBytes(rows, cols) + gram + weights +
+  return WorkspaceBytes(rows, cols) + gram + weights + DeviceSaliency::Bytes(rows, cols) +
          std::max(pruned, chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)
                                                         : LargestStage<float>(rows, cols, request));
 }

@@ -11,9 +11,9 @@
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/prune/prune_kernels.h"
-#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -158,9 +158,9 @@ class DeviceAlternation {
 
   // Keeps the largest of the scores in `right_`.
   absl::Status Select() {
-    const ScoreMatrix scores = {layer_.rows, layer_.cols, right_.data(), scratch_.data(),
-                                shared_bytes_};
-    return ToStatus(LaunchSelectLargest(scores, groups_, kept_.data(), context_.stream()));
+    const SelectionSpace space = {layer_.rows, layer_.cols, scratch_.data(), shared_bytes_};
+    return ToStatus(
+        LaunchSelectLargest(space, right_.data(), groups_, kept_.data(), context_.stream()));
   }
 
   absl::Status SelectMagnitudes(const double* matrix) {

@@ -6,10 +6,10 @@
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/prune/prune_kernels.h"
-#include "core/src/cuda/prune/select_scores.h"
 #include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"
@@ -104,9 +104,9 @@ class DeviceSweep {
       groups.whole_matrix = true;
       groups.total_kept = KeptOf(layer_.rows, first, end);
     }
-    const ScoreMatrix scores = {layer_.rows, end - first, scores_.data(), scratch_.data(),
-                                shared_bytes_};
-    return ToStatus(LaunchSelectLargest(scores, groups, chosen_.data(), context_.stream()));
+    const SelectionSpace space = {layer_.rows, end - first, scratch_.data(), shared_bytes_};
+    return ToStatus(
+        LaunchSelectLargest(space, scores_.data(), groups, chosen_.data(), context_.stream()));
   }
 
   int64_t KeptOf(int64_t rows, int64_t first, int64_t end) const {

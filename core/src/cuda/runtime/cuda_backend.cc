@@ -43,7 +43,7 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   bool has_device_memory() const override { return true; }
-  bool has_joint_search() const override { return true; }
+  bool chooses_start() const override { return true; }
 
   DeviceDescription Describe() const override {
     return {.name = name_,
@@ -86,14 +86,14 @@ class CudaBackend final : public Backend {
   int64_t DeviceGramSumBytes(int64_t d_in) const override { return GramAccumulatorBytes(d_in); }
 
   // Memory of Solve beside the engine, which has its matrices on the device:
-  // six masks, new weights, pinned memory and some rows of scores.
+  // six masks, new weights and pinned memory.
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    // The entries of the start, before they are on the device; before those, the scores.
-    const int64_t start = std::max(8 * rows * StrideOf(cols), 4 * rows * cols);
+    // The entries of the start, before they are on the device.
+    const int64_t start = 8 * rows * StrideOf(cols);
     const bool weights = request.reconstruct || request.prunes;
-    return kScorePieceBytes + masks + start + (weights ? 4 * rows * cols : 0) +
+    return masks + start + (weights ? 4 * rows * cols : 0) +
            (request.joint ? JointHostBytes(rows, cols) : 0) + kStagingBytes + kSavedPieceBytes;
   }
 

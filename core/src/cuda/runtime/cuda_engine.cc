@@ -51,14 +51,18 @@ absl::Status CudaEngine::Load(const EngineProblem& problem) {
   }
   SPARSEFW_RETURN_IF_ERROR(OpenDevice(problem));
   SPARSEFW_RETURN_IF_ERROR(OpenGram(problem));
-  const bool first = problem_.warm == nullptr;
   frank_wolfe_.reset();
-  if (first) {
+  if (weights_.view().data == nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(
         weights_, GivenMatrix::Upload(problem.weights, context_->stream(), options_.stop));
     scale_ = {Scale::ExponentFor(weights_.max_abs()), Scale::ExponentFor(gram_->max_abs())};
   }
+  SPARSEFW_ASSIGN_OR_RETURN(saliency_,
+                            DeviceSaliency::Upload(problem.saliency, weights_.view(), *context_));
+  if (problem.choice != nullptr)
+    SPARSEFW_RETURN_IF_ERROR(ChooseStart(problem, saliency_, *context_));
   problem_ = problem;
+  problem_.choice = nullptr;  // which goes
   return absl::OkStatus();
 }
 
@@ -123,7 +127,7 @@ absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
 absl::StatusOr<RoundedMask> CudaEngine::Round() {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   if (frank_wolfe_ == nullptr) return RoundedMask{*problem_.warm, 0};
-  return frank_wolfe_->Round(problem_.saliency);
+  return frank_wolfe_->Round(saliency_);
 }
 
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {

@@ -12,6 +12,7 @@
 #include "core/src/cuda/memory/device_gram.h"
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
+#include "core/src/cuda/select/start_choice.h"
 #include "core/src/linalg/scale.h"
 #include "sparsefw/backend.h"
 
@@ -66,8 +67,10 @@ class CudaEngine final : public Engine {
   // In this order: what is below uses what is above until it is gone.
   std::unique_ptr<ExecutionContext> context_;  // null before Load
   GivenMatrix weights_;
+  DeviceSaliency saliency_;
   std::variant<std::monostate, DeviceLayer<float>, DeviceLayer<double>> layer_;
-  std::unique_ptr<IncrementalFrankWolfe> frank_wolfe_;  // null before the first Step
+  std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>
+      frank_wolfe_;  // null before the first Step
 };
 
 }  // namespace sparsefw::cuda

@@ -16,7 +16,7 @@ from sparsefw.torch import GramSum
 
 # Parts of a sum, at most, and samples of one, at least: a part is as many bytes for one sample as for many.
 _SHARDS: Final = 16
-_SAMPLES: Final = 2
+_SAMPLES: Final = 4
 # Tokens whose squares are in memory at a time.
 _ROWS: Final = 256
 

@@ -1,6 +1,6 @@
 // The largest of a matrix of scores, by the selection of the iteration (core/src/cuda/select).
-#ifndef SPARSEFW_CORE_SRC_CUDA_PRUNE_SELECT_SCORES_H_
-#define SPARSEFW_CORE_SRC_CUDA_PRUNE_SELECT_SCORES_H_
+#ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_SCORES_H_
+#define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_SCORES_H_
 
 #include <cuda_runtime.h>
 
@@ -12,26 +12,26 @@
 
 namespace sparsefw::cuda {
 
-// Views of device memory.
-struct ScoreMatrix {
+// A matrix to select from. Views of device memory.
+struct SelectionSpace {
   int64_t rows = 0;
   int64_t cols = 0;
-  const double* scores = nullptr;    // [rows, StrideOf(cols)]; those below 0 are never selected
   unsigned char* scratch = nullptr;  // SelectionBytes, all 0 before its first use
   int64_t shared_bytes = 0;          // that a row may take of a block's shared memory
 };
 
 // bits [rows, StrideOf(cols) / 32] = the `groups.capacity` largest scores of every group, or
-// `groups.total_kept` of the whole matrix; of equal scores the higher row-major index. The
-// padding's scores must be below 0.
+// `groups.total_kept` of the whole matrix; of equal scores the higher row-major index.
 //
-// Cost: up to 10 reads of the scores for the whole matrix, one where groups lie within rows
-CudaError LaunchSelectLargest(const ScoreMatrix& matrix, const Groups& groups, BitWord* bits,
-                              cudaStream_t stream);
+// Shapes: scores [rows, StrideOf(cols)]; those below 0 are never selected, and the padding's must
+//         be below 0
+// Cost:   up to 10 reads of the scores for the whole matrix, one where groups lie within rows
+CudaError LaunchSelectLargest(const SelectionSpace& space, const double* scores,
+                              const Groups& groups, BitWord* bits, cudaStream_t stream);
 
 // Bytes of the scratch for matrices of up to so many rows and columns.
 int64_t SelectionBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda
 
-#endif  // SPARSEFW_CORE_SRC_CUDA_PRUNE_SELECT_SCORES_H_
+#endif  // SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_SCORES_H_
