@@ -187,7 +187,8 @@ def _multiplies_bfloat16(kind: str) -> bool:
     # On CPUs without these instructions they are slower. Older versions of PyTorch do not say.
     if not hasattr(torch.cpu, "get_capabilities"):
         return False
-    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+    there = torch.cpu.get_capabilities()
+    return any(there.get(name) for name in ("amx_bf16", "avx512_bf16"))
 
 
 def _removed(block: Any, layout: Block, name: str) -> Any:
