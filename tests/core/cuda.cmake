@@ -63,7 +63,7 @@ if(TARGET sparsefw_bench_support)
 endif()
 
 # The parts of the engine one by one; linked with the emulation, which is asked what is allocated.
-set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc
+set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_salient_test.cc cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc
   cuda/cuda_symmetric_product_test.cc)
 sparsefw_test(cuda_parts_test SOURCES ${_parts} cuda/cuda_cards_test.cc cuda/cuda_runtime_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host LONG)

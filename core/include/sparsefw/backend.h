@@ -40,7 +40,7 @@ struct StartChoice {
   Mask* warm = nullptr;   // is read where warm_is_given, and written otherwise
   Mask* fixed = nullptr;  // is written
   bool warm_is_given = false;
-  bool fix_all = false;  // the fixed set is the warm start; alpha is not used
+  bool fix_all = false;  // the fixed set is the warm start; nothing is selected from it by alpha
   double alpha = 0;      // in [0, 1]
 };
 
@@ -55,7 +55,7 @@ struct EngineProblem {
   const Mask* warm = nullptr;   // meets the pattern
   const Mask* fixed = nullptr;  // subset of warm
   // Not null: warm and fixed are its masks, which Load fills first. Only for engines of a backend
-  // that chooses_start.
+  // that chooses_start, with a saliency that has terms. Used during Load only.
   const StartChoice* choice = nullptr;
   // Load will be called again with other starts on the same weights and gram:
   // intermediate results that they can reuse are worth their memory.

@@ -46,7 +46,8 @@ struct SaliencyOptions {
 //          fp32; identical for any number of threads.
 // Threads: uses the calling thread's TBB arena. Safe to call concurrently.
 // Cost:    O(rows*cols), two reads of weights for RIA, else one.
-// Errors:  InvalidArgument  shape mismatch, negative or non-finite exponent
+// Errors:  InvalidArgument  shape mismatch, negative or non-finite exponent, or one with which
+//          sqrt(G_jj)^a overflows
 absl::StatusOr<Matrix<float>> ComputeSaliency(ConstMatrixView weights,
                                               std::span<const double> gram_diag,
                                               const SaliencyOptions& options);
@@ -151,7 +152,8 @@ absl::StatusOr<Mask> TopScores(ConstMatrixView scores, const Pattern& pattern);
 absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pattern& pattern,
                               double alpha);
 
-// The groups of the fixed set, with its counts. The pattern must be valid, alpha in [0, 1].
+// The groups of the fixed set, with its counts: the whole matrix, or every row. The pattern must be
+// valid, alpha in [0, 1].
 Groups FixedGroups(const Pattern& pattern, int64_t rows, int64_t cols, double alpha);
 
 }  // namespace sparsefw

@@ -32,8 +32,8 @@ static_assert(sizeof(EngineProblem) + sizeof(StepRequest) + sizeof(StepStats) +
                       sizeof(RoundedMask) + sizeof(RefineRequest) + sizeof(RefinedMask) +
                       sizeof(ReconstructRequest) + sizeof(JointRequest) + sizeof(JointResult) +
                       sizeof(PruneRequest) + sizeof(PrunedWeights) + sizeof(EngineOptions) +
-                      sizeof(DeviceDescription) + sizeof(MemoryRequest) ==
-                  1056,
+                      sizeof(DeviceDescription) + sizeof(MemoryRequest) + sizeof(StartChoice) ==
+                  1088,
               "sparsefw/backend.h has changed: raise SPARSEFW_CUDA_MODULE_ABI, then correct "
               "this sum");
 

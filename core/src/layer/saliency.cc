@@ -113,6 +113,17 @@ absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
   SPARSEFW_RETURN_IF_ERROR(ValidateInputs(weights, gram_diag, options));
   SaliencySource::Terms terms;
   terms.factor = ColumnFactors(gram_diag, options, weights.cols());
+  // Times a weight of 0 it would be NaN.
+  if (const auto wide = std::ranges::find_if_not(
+          terms.factor, [](double factor) { return std::isfinite(factor); });
+      wide != terms.factor.end()) {
+    const auto col = static_cast<size_t>(wide - terms.factor.begin());
+    return Invalid(
+        "OPTION_INVALID",
+        "ria_exponent must be so small that sqrt(gram[j, j]) to its power is finite; got "
+        "%s with gram[%d, %d]=%g",
+        NumberText(options.ria_exponent), col, col, gram_diag[col]);
+  }
   if (options.method == SaliencyMethod::kRia) {
     terms.row = InverseRowSums(weights);
     terms.column = InverseColumnSums(weights);

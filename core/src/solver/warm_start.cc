@@ -34,7 +34,8 @@ struct Start {
   std::optional<StartChoice> choice;  // of an engine that chooses the masks itself
 };
 
-// The scores as a matrix are needed here only: what rounds later asks for single ones.
+// Where the host chooses, it needs the scores as a matrix here only: what rounds later asks for
+// single ones.
 absl::Status ChooseMasks(SolveState& state, Start& start) {
   const Problem& problem = state.problem;
   const SolveOptions& options = state.options;

@@ -63,6 +63,8 @@ std::vector<Case> Cases() {
       {"all", 690, 640, whole, {.swaps = true, .reconstruct = true, .gram = DType::kF64}},
       {"sweep", 640, 640, per_row, {.sweep = true}},
       {"one_shot", 640, 640, per_row, {.iterates = false}},
+      {"one_shot_tall", 30000, 24, whole, {.iterates = false, .weights = DType::kBF16}},
+      {"sweep_tall", 6000, 96, whole, {.sweep = true}},
       {"one_shot_f64_gram", 125, 940, per_row, {.iterates = false, .gram = DType::kF64}},
       {"one_shot_reconstruct", 640, 640, whole, {.reconstruct = true, .iterates = false}},
       {"alps", 192, 192, whole, {.iterates = false, .prunes = true}},
@@ -102,6 +104,15 @@ absl::Status Work(Engine& engine, const testing::StartingPoint& start, const Dev
   EngineProblem problem = start.problem();
   problem.reused = request.sweep;
   problem.device_gram = gram;
+  const std::vector<double> ones(static_cast<size_t>(start.weights.cols()), 1.0);
+  SPARSEFW_ASSIGN_OR_RETURN(
+      problem.saliency, MakeSaliencySource(start.weights, ones, {.method = SaliencyMethod::kRia}));
+  Mask warm;
+  Mask fixed;
+  const StartChoice choice = {.warm = &warm, .fixed = &fixed, .alpha = 0.5};
+  problem.warm = &warm;
+  problem.fixed = &fixed;
+  problem.choice = &choice;
   for (int times = request.sweep ? 2 : 1; times > 0; --times) {
     SPARSEFW_RETURN_IF_ERROR(engine.Load(problem));
     SPARSEFW_RETURN_IF_ERROR(engine.Loss(start.warm).status());

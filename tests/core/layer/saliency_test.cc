@@ -152,5 +152,16 @@ TEST(SaliencyTest, NamesWhatIsWrong) {
               StatusIs(StatusCode::kInvalidArgument, "DTYPE_UNSUPPORTED", "weights", "F64"));
 }
 
+// Times a weight of 0 it would be NaN, which has no order.
+TEST(SaliencyErrorsTest, AnExponentThatOverflows) {
+  const Matrix<float> weights(2, 2);
+  const std::vector<double> diagonal = {1, 1e4};
+  EXPECT_THAT(
+      MakeSaliencySource(weights.view(), diagonal,
+                         {.method = SaliencyMethod::kRia, .ria_exponent = 200})
+          .status(),
+      StatusIs(StatusCode::kInvalidArgument, "OPTION_INVALID", "got 200 with gram[1, 1]=10000"));
+}
+
 }  // namespace
 }  // namespace sparsefw

@@ -104,10 +104,10 @@ class GramSum:
                 self._sum += (values.T @ values).to(self._sum.device)
         self.tokens += len(tokens)
 
-    def round(self) -> None:
-        """Replaces the sum by the mean of it and its transpose, rounded to float32. Then parts that are added
-        strip by strip of rows stay symmetric to the bit, and travel as float32. The products are float32, so
-        this adds no error of another size.
+    def round_to_float32(self) -> None:
+        """Makes the sum symmetric, by the mean of it and its transpose, and rounds it to float32. Rounded
+        sums can be sent as float32, and merged strip by strip of rows: the whole stays symmetric to the bit.
+        Products are float32, so the rounding adds no larger error than they have.
         """
         for start in range(0, self.d_in, _PANEL):
             end = min(start + _PANEL, self.d_in)
@@ -116,7 +116,7 @@ class GramSum:
             self._sum[start:, start:end] = panel.T
 
     def rows(self, start: int, end: int) -> Any:
-        """Some rows of the sum: float32 [end - start, d_in], exact after `round`."""
+        """Some rows of the sum: float32 [end - start, d_in]; after `round_to_float32` they are exact."""
         return self._sum[start:end].float()
 
     def merge(self, other: GramSum) -> None:

@@ -13,7 +13,7 @@
 #include "core/src/cuda/prune/prune_kernels.h"
 #include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/execution_context.h"
-#include "core/src/cuda/select/select_scores.h"
+#include "core/src/cuda/select/salient.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
 
@@ -92,12 +92,17 @@ void SmokeParts(Smoke& smoke, int64_t rows, int64_t size) {
   tile.chosen = none_kept.data();
   tile.chosen_words = stride / 32;
   time("tile of SparseGPT, all pruned", sweep);
+  const cuda::SalientWeights salient = {{weights.data(), DType::kF64, rows, size}, matrix.data()};
   for (const bool whole : {true, false}) {
     const cuda::SelectionSpace space = {rows, size, scratch.data(), 96 << 10};
     const Groups groups = {whole, size, 1, size / 2, rows * size / 2};
     time(whole ? "largest of the matrix" : "largest of every row", [&](cudaStream_t stream) {
       return cuda::ToStatus(
           cuda::LaunchSelectLargest(space, weights.data(), groups, mask.data(), stream));
+    });
+    time(whole ? "start of the matrix" : "start of every row", [&](cudaStream_t stream) {
+      return cuda::ToStatus(
+          cuda::LaunchSelectSalient(space, salient, nullptr, groups, mask.data(), stream));
     });
   }
 }

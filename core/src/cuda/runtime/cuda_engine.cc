@@ -59,10 +59,11 @@ absl::Status CudaEngine::Load(const EngineProblem& problem) {
   }
   SPARSEFW_ASSIGN_OR_RETURN(saliency_,
                             DeviceSaliency::Upload(problem.saliency, weights_.view(), *context_));
-  if (problem.choice != nullptr)
+  if (problem.choice != nullptr) {
     SPARSEFW_RETURN_IF_ERROR(ChooseStart(problem, saliency_, *context_));
+  }
   problem_ = problem;
-  problem_.choice = nullptr;  // which goes
+  problem_.choice = nullptr;  // it is valid during Load only
   return absl::OkStatus();
 }
 

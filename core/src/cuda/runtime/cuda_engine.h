@@ -20,7 +20,8 @@ namespace sparsefw::cuda {
 
 // Memory: Load keeps the views. W and G as they were given are on the device from the first
 // Load on, G the caller's copy or one of the engine's own. The first method that
-// needs W and G in the engine's form loads them, and they stay; what an iteration
+// needs W and G in the engine's form loads them, and they stay, as does what the saliency is
+// computed from; what an iteration
 // needs beside them goes with Refine and Reconstruct. Nothing of the caller's
 // memory is used between calls but the views and the Gram on the device.
 // Errors: beside those of the interface  ResourceExhausted  OUT_OF_MEMORY

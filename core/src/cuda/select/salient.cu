@@ -39,7 +39,7 @@ struct SalientSource {
   }
   // A positive number's bits follow its order; 0 is selected too, where there is nothing larger.
   __device__ static uint64_t Key(Kept score) {
-    return score < 0 ? 0 : static_cast<uint64_t>(__float_as_uint(score)) + 1;
+    return score >= 0 ? static_cast<uint64_t>(__float_as_uint(score)) + 1 : 0;
   }
   __device__ double Part(int64_t, Kept, bool) const { return 0; }
 };

@@ -1,5 +1,6 @@
 #include "core/src/cuda/select/start_choice.h"
 
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,12 @@ absl::StatusOr<DeviceBuffer<float>> DeviceSaliency::Scores(const ExecutionContex
 absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& saliency,
                          const ExecutionContext& context) {
   const StartChoice& choice = *problem.choice;
+  assert(problem.saliency.terms() != nullptr);
+  SPARSEFW_RETURN_IF_ERROR(context.CheckStop());
+  if (choice.warm_is_given && choice.fix_all) {
+    *choice.fixed = *choice.warm;
+    return absl::OkStatus();
+  }
   const cudaStream_t stream = context.stream();
   const int64_t rows = problem.weights.rows();
   const int64_t cols = problem.weights.cols();

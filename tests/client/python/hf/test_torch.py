@@ -1,10 +1,16 @@
-"""sparsefw.torch: one layer, and masks that are held."""
+"""sparsefw.torch: one layer, Gram sums, and masks that are held."""
+
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sparsefw
 import tiny
 import torch
+from sparsefw.hf.calibration.capture import Call
+from sparsefw.hf.calibration.grams import Group, shards_of, sum_grams
+from sparsefw.hf.layout import Matrix
 from sparsefw.torch import GramSum, apply_result, exact_products, hold_masks, prune_linear
 from support import reference
 from transformers.pytorch_utils import Conv1D
@@ -303,6 +309,42 @@ def test_numpy_is_enough_without_torch():
     assert done.returncode == 0
 
 
+def sums_of_the_modifier(samples):
+    """The module by its file: its package needs llm-compressor."""
+    path = Path(sparsefw.__file__).parent / "llmcompressor/sums.py"
+    spec = importlib.util.spec_from_file_location("sums_of_the_modifier", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Sums(samples)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 17, 63, 64, 65, 128, 1000])
+def test_every_sample_is_in_one_shard(count):
+    shards = shards_of(count)
+    assert [sample for shard in shards for sample in shard] == list(range(count))
+    assert len(shards) <= 16 and all(len(shard) >= 4 for shard in shards[:-1])
+
+
+def test_sums_of_the_modifier_have_the_bits_of_the_pipeline():
+    """Sample by sample as llm-compressor gives them, and in one pass over a block."""
+    generator = torch.Generator().manual_seed(2)
+    samples = [100 * torch.randn(1, 9, 24, generator=generator) for _ in range(21)]
+    layer = torch.nn.Linear(24, 3, bias=False)
+    sums = sums_of_the_modifier(len(samples))
+    for index, sample in enumerate(samples):
+        sums.add(layer, index, sample)
+    block = torch.nn.Sequential(layer)
+    group = Group("0.weight", "0", 24, (Matrix("0.weight", "0", "weight", 3, 24),), True)
+    found = sum_grams(block, [group], samples, [Call((), {})] * len(samples))
+    assert found["0.weight"].tokens == sums.total(layer).tokens == 189
+    assert torch.equal(found["0.weight"].matrix(), sums.total(layer).matrix())
+    # Not those of one sum over all tokens: the test would see shards of other sizes.
+    whole = GramSum(24)
+    for sample in samples:
+        whole.add(sample)
+    assert not torch.equal(whole.matrix(), sums.total(layer).matrix())
+
+
 def test_parts_of_a_gram_sum_add_up_to_the_bit_in_any_strips():
     """Symmetric parts: adding whole matrices, or some rows of all of them, gives the same symmetric matrix."""
     generator = torch.Generator().manual_seed(1)
@@ -310,7 +352,7 @@ def test_parts_of_a_gram_sum_add_up_to_the_bit_in_any_strips():
     for count in (5, 300, 17):
         part = GramSum(70)
         part.add(torch.randn(count, 70, generator=generator))
-        part.round()
+        part.round_to_float32()
         assert torch.equal(part.rows(0, 70), part.rows(0, 70).T)
         parts.append(part)
     strips = [sum(part.rows(first, last).double() for part in parts) for first, last in ((0, 33), (33, 70))]

@@ -28,7 +28,7 @@ class _Shards:
     def _close(self) -> None:
         if self._part is None:
             return
-        self._part.round()
+        self._part.round_to_float32()
         if self._total is None:
             self._total = self._part
         else:

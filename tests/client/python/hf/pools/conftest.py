@@ -12,6 +12,16 @@ def work_folder(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shards_of_a_sample():
+    """The few samples of a test are as many shards: with two, sums in either order would be the same."""
+    from sparsefw.hf.calibration import grams
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grams, "_SAMPLES", 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def nodes(work_folder):
     pytest.importorskip("ray", reason="ray is not installed: client/python/make-environment --hf build/venv")

@@ -14,7 +14,8 @@ from sparsefw.hf.calibration.hidden import HiddenStates, Samples
 from sparsefw.hf.layout import Block, Matrix
 from sparsefw.torch import GramSum
 
-# Parts of a sum, at most, and samples of one, at least: a part is as many bytes for one sample as for many.
+# The most shards, and the fewest samples of each but the last: the sum of a shard has as many bytes for one
+# sample as for many.
 _SHARDS: Final = 16
 _SAMPLES: Final = 4
 # Tokens whose squares are in memory at a time.
@@ -192,7 +193,7 @@ def sum_shard(
                 sums.update({group.key: GramSum(group.columns, inputs.device) for group in groups})
             calls[index].run(block, inputs)
     for part in sums.values():
-        part.round()
+        part.round_to_float32()
     return sums
 
 

@@ -123,7 +123,11 @@ def gram(
     block = _block(work, None, arrays)
     calls = _calls(work, work.calls[0], arrays[work.tensors :])
     sums = sum_shard(block, of, _Samples(shard, work.device), calls, range(len(shard)))
-    return tuple((sums[key].rows(*rows).cpu().numpy(), sums[key].tokens) for key, rows in strips)
+    found: list[Any] = []
+    for key, of_group in itertools.groupby(strips, key=lambda strip: strip[0]):
+        total = sums.pop(key)  # in float64, which goes before the strips of the next are made
+        found += [(total.rows(*rows).cpu().numpy(), total.tokens) for _, rows in of_group]
+    return tuple(found)
 
 
 @_at_work
