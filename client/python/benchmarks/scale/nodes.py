@@ -9,7 +9,7 @@ from shapes import LLAMA_3_8B
 BENCHMARKS = Path(__file__).resolve().parents[4] / "docs/benchmarks"
 LATE = "2026-11-23-late-4096.json"
 METHODS = "2026-11-26-methods-2core.json"
-NODE = "2026-11-26-scale-node.json"
+NODE = "2026-11-28-scale-node.json"
 SERVICE = "2026-11-25-service-beside-9e62e23.json"
 # Bytes a second that a link carries: nine tenths of its bits.
 LINKS = {"10 GbE": 1.1e9, "25 GbE": 2.8e9, "100 GbE": 11e9}

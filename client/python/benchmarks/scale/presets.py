@@ -10,7 +10,7 @@ import nodes
 import shapes
 import ways
 
-KEPT = nodes.BENCHMARKS / "2026-11-26-preset-hours.json"
+KEPT = nodes.BENCHMARKS / "2026-11-28-preset-hours.json"
 MEASURED = nodes.BENCHMARKS / "2026-11-25-smollm2-presets.json"
 ROOT = nodes.BENCHMARKS.parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs/choosing.md"]

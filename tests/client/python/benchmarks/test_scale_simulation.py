@@ -154,4 +154,4 @@ def test_hours_of_the_presets_are_what_the_program_makes():
         assert presets.table(made) in page.read_text(), again
     # The rates predict the runs that were measured on another processor, which has AMX.
     for preset, spent in made["measured"]["processor_seconds"].items():
-        assert 1 < made["measured"]["computed_processor_seconds"][preset] / spent < 1.5
+        assert 0.8 < made["measured"]["computed_processor_seconds"][preset] / spent < 1.25
