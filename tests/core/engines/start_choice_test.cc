@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/saliency.h"
 #include "tests/core/engines/engine_kinds.h"
@@ -15,8 +16,8 @@ namespace sparsefw {
 namespace {
 
 using testing::EngineKind;
+using testing::IsOk;
 using testing::TypedMatrix;
-using TestMessage = ::testing::Message;
 
 constexpr int64_t kRows = 23;
 constexpr int64_t kCols = 144;  // rows have padding on the device
@@ -37,82 +38,75 @@ std::vector<double> DiagonalOf(const Matrix<double>& gram) {
   return diagonal;
 }
 
+// A start that saliency would not choose.
+absl::StatusOr<Mask> LowestScores(const Matrix<float>& scores, const Pattern& pattern) {
+  Matrix<float> turned(kRows, kCols);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t col = 0; col < kCols; ++col) turned(row, col) = -scores(row, col);
+  }
+  return TopScores(turned.view(), pattern);
+}
+
 class StartChoiceTest
     : public ::testing::TestWithParam<std::tuple<Pattern, SaliencyMethod, DType>> {
  protected:
-  void SetUp() override { SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat32); }
+  void SetUp() override {
+    SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat32);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(
+        source_, MakeSaliencySource(weights_.view(), DiagonalOf(layer_.gram),
+                                    {.method = std::get<SaliencyMethod>(GetParam())}));
+    scores_ = ScoresOf(source_);
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(top_, TopScores(scores_.view(), pattern()));
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend,
+                                  testing::BackendOf(EngineKind::kCudaFloat32));
+    ASSERT_TRUE(backend->chooses_start());
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(engine_, backend->CreateEngine({.threads = 1}));
+  }
+
+  const Pattern& pattern() const { return std::get<Pattern>(GetParam()); }
+
+  absl::Status Load(const StartChoice& choice) {
+    return engine_->Load({.weights = weights_.view(),
+                          .gram = layer_.gram.view(),
+                          .pattern = pattern(),
+                          .saliency = source_,
+                          .warm = choice.warm,
+                          .fixed = choice.fixed,
+                          .choice = &choice,
+                          .reused = true});
+  }
+
+  const testing::RandomLayer layer_ = TiedLayer();
+  const TypedMatrix weights_{layer_.weights.view(), std::get<DType>(GetParam()), 5};
+  SaliencySource source_;
+  Matrix<float> scores_;
+  Mask top_;
+  std::unique_ptr<Engine> engine_;
 };
 
 TEST_P(StartChoiceTest, IsThatOfTheHost) {
-  const auto& [pattern, method, dtype] = GetParam();
-  const testing::RandomLayer layer = TiedLayer();
-  const TypedMatrix weights(layer.weights.view(), dtype, 5);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const SaliencySource source,
-      MakeSaliencySource(weights.view(), DiagonalOf(layer.gram), {.method = method}));
-  const Matrix<float> scores = ScoresOf(source);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask top, TopScores(scores.view(), pattern));
-  // A start that saliency would not choose.
-  Matrix<float> turned(kRows, kCols);
-  for (int64_t i = 0; i < kRows * kCols; ++i) {
-    turned(i / kCols, i % kCols) = -scores(i / kCols, i % kCols);
-  }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask other, TopScores(turned.view(), pattern));
-
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend,
-                                testing::BackendOf(EngineKind::kCudaFloat32));
-  ASSERT_TRUE(backend->chooses_start());
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend->CreateEngine({.threads = 1}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask other, LowestScores(scores_, pattern()));
   for (const bool given : {false, true}) {
     for (const double alpha : {0.0, 0.31, 0.9, 1.0}) {
-      SCOPED_TRACE(TestMessage() << "given " << given << ", alpha " << alpha);
+      SCOPED_TRACE(::testing::Message() << "given " << given << ", alpha " << alpha);
       Mask warm = given ? other : Mask();
       Mask fixed;
-      const StartChoice choice = {
-          .warm = &warm, .fixed = &fixed, .warm_is_given = given, .alpha = alpha};
-      ASSERT_TRUE(engine
-                      ->Load({.weights = weights.view(),
-                              .gram = layer.gram.view(),
-                              .pattern = pattern,
-                              .saliency = source,
-                              .warm = &warm,
-                              .fixed = &fixed,
-                              .choice = &choice,
-                              .reused = true})
-                      .ok());
-      EXPECT_EQ(warm, given ? other : top);
+      ASSERT_THAT(Load({.warm = &warm, .fixed = &fixed, .warm_is_given = given, .alpha = alpha}),
+                  IsOk());
+      EXPECT_EQ(warm, given ? other : top_);
       SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask expected,
-                                    FixedSet(scores.view(), warm, pattern, alpha));
+                                    FixedSet(scores_.view(), warm, pattern(), alpha));
       EXPECT_EQ(fixed, expected);
     }
   }
 }
 
 TEST_P(StartChoiceTest, EverythingMayBeFixed) {
-  const auto& [pattern, method, dtype] = GetParam();
-  const testing::RandomLayer layer = TiedLayer();
-  const TypedMatrix weights(layer.weights.view(), dtype, 5);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const SaliencySource source,
-      MakeSaliencySource(weights.view(), DiagonalOf(layer.gram), {.method = method}));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend,
-                                testing::BackendOf(EngineKind::kCudaFloat32));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend->CreateEngine({.threads = 1}));
   Mask warm;
   Mask fixed;
-  const StartChoice choice = {.warm = &warm, .fixed = &fixed, .fix_all = true};
-  ASSERT_TRUE(engine
-                  ->Load({.weights = weights.view(),
-                          .gram = layer.gram.view(),
-                          .pattern = pattern,
-                          .saliency = source,
-                          .warm = &warm,
-                          .fixed = &fixed,
-                          .choice = &choice})
-                  .ok());
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask top, TopScores(ScoresOf(source).view(), pattern));
-  EXPECT_EQ(warm, top);
-  EXPECT_EQ(fixed, top);
+  ASSERT_THAT(Load({.warm = &warm, .fixed = &fixed, .fix_all = true}), IsOk());
+  EXPECT_EQ(warm, top_);
+  EXPECT_EQ(fixed, top_);
 }
 
 std::string NameOfStart(const ::testing::TestParamInfo<StartChoiceTest::ParamType>& test) {
@@ -142,24 +136,19 @@ TEST(StartChoiceRoundTest, TiesAreBrokenByScoresOfTheDevice) {
   const Matrix<float> scores = ScoresOf(source);
   const Pattern pattern = Pattern::PerRow(0.5);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask expected, TopScores(scores.view(), pattern));
-  Matrix<float> turned(kRows, kCols);
-  for (int64_t i = 0; i < kRows * kCols; ++i) {
-    turned(i / kCols, i % kCols) = -scores(i / kCols, i % kCols);
-  }
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask warm, TopScores(turned.view(), pattern));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Mask warm, LowestScores(scores, pattern));
   const Mask fixed(kRows, kCols);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const Backend* backend,
                                 testing::BackendOf(EngineKind::kCudaFloat32));
   for (const SaliencySource& saliency : {source, SaliencySource(scores.view())}) {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend->CreateEngine({.threads = 1}));
-    ASSERT_TRUE(engine
-                    ->Load({.weights = layer.weights.view(),
-                            .gram = gram.view(),
-                            .pattern = pattern,
-                            .saliency = saliency,
-                            .warm = &warm,
-                            .fixed = &fixed})
-                    .ok());
+    ASSERT_THAT(engine->Load({.weights = layer.weights.view(),
+                              .gram = gram.view(),
+                              .pattern = pattern,
+                              .saliency = saliency,
+                              .warm = &warm,
+                              .fixed = &fixed}),
+                IsOk());
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const StepStats stats, engine->Step({.count = 1}));
     EXPECT_EQ(stats.step_size, 1);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const RoundedMask rounded, engine->Round());

@@ -12,36 +12,18 @@ __device__ float Score(const SalientWeights& salient, int64_t row, int64_t col) 
   return static_cast<float>(fabs(weight) * share * salient.factor[col]);
 }
 
-// A source as core/src/cuda/iteration/sources.cuh describes it; nothing is summed up.
-struct SalientSource {
-  static constexpr int kKeyBits = kScoreKeyBits<float>;
-  using Kept = float;
-
+struct SalientScores {
+  using Real = float;
   SalientWeights salient;
   const BitWord* among;
   int64_t stride;
 
-  __device__ bool Stopped() const { return false; }
-  __device__ void Move(int64_t first, int64_t step, int64_t end, Kept (&kept)[kAhead],
-                       double (&parts)[kAhead]) const {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int64_t i = first + k * step;
-      kept[k] = i < end ? At(i) : -1.0F;
-      parts[k] = 0;
-    }
-  }
-  __device__ Kept At(int64_t i) const {
+  __device__ float operator()(int64_t i) const {
     const int64_t row = i / stride;
     const int64_t col = i - row * stride;
     if (col >= salient.weights.cols) return -1;
     return among == nullptr || BitOf(among, i) ? Score(salient, row, col) : -1;
   }
-  // A positive number's bits follow its order; 0 is selected too, where there is nothing larger.
-  __device__ static uint64_t Key(Kept score) {
-    return score >= 0 ? static_cast<uint64_t>(__float_as_uint(score)) + 1 : 0;
-  }
-  __device__ double Part(int64_t, Kept, bool) const { return 0; }
 };
 
 // One block a row.
@@ -62,8 +44,8 @@ CudaError LaunchSaliency(const SalientWeights& salient, float* scores, cudaStrea
 CudaError LaunchSelectSalient(const SelectionSpace& space, const SalientWeights& salient,
                               const BitWord* among, const Groups& groups, BitWord* bits,
                               cudaStream_t stream) {
-  const SalientSource source = {salient, among, StrideOf(space.cols)};
-  return SelectBySource(source, space, groups, bits, stream);
+  const SalientScores scores = {salient, among, StrideOf(space.cols)};
+  return SelectByScores(scores, space, groups, bits, stream);
 }
 
 }  // namespace sparsefw::cuda

@@ -44,7 +44,7 @@ absl::StatusOr<DeviceBuffer<float>> DeviceSaliency::Scores(const ExecutionContex
   const int64_t stride = StrideOf(weights.cols);
   SPARSEFW_ASSIGN_OR_RETURN(auto scores,
                             DeviceBuffer<float>::Create(weights.rows * stride, context.stream()));
-  if (!given_.empty()) {
+  if (view_.factor == nullptr) {
     SPARSEFW_RETURN_IF_ERROR(StagedUpload(given_, scores.data(),
                                           static_cast<size_t>(stride) * sizeof(float),
                                           context.stream(), context.stop()));

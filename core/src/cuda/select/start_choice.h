@@ -30,7 +30,7 @@ class DeviceSaliency {
   // [rows, StrideOf(cols)]; the padding has no value.
   // Errors: also Cancelled, where the scores are the host's
   absl::StatusOr<DeviceBuffer<float>> Scores(const ExecutionContext& context) const;
-  // Of a source with terms.
+  // The source must have terms.
   const SalientWeights& view() const { return view_; }
   // On the device, at most.
   static int64_t Bytes(int64_t rows, int64_t cols) {
