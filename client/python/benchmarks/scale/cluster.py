@@ -8,7 +8,8 @@ overhead:  seconds of a job beside its solve, over many small ones
 memory:    the driver's peak memory with 128 and with 512 sequences
 kills:     a small model on each number of nodes, which are killed and added at seeded times until N kills;
            beside the bits of server="auto"
-speed:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs
+speed:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; every
+           node's processes have a core of their own
 model:     the same; then all of it with two kills, beside the bits of server="auto"
 """
 
@@ -28,6 +29,12 @@ ROOT = Path(__file__).resolve().parents[4]
 os.environ.setdefault("SPARSEFW_SERVER_PROGRAM", str(ROOT / "build/bin/sparsefw-server"))
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SPARSEFW_BIN_DIR", str(ROOT / "build/bin"))
+if "speed" in sys.argv:  # nothing is killed: Ray's own periods, not the short ones of tests
+    os.environ.update(
+        RAY_health_check_initial_delay_ms="5000",
+        RAY_health_check_period_ms="3000",
+        RAY_debug_dump_period_milliseconds="10000",
+    )
 sys.path[:0] = [str(ROOT / "tests/client/python/hf"), str(ROOT / "tests/integration")]
 
 import clusters  # noqa: E402
@@ -36,9 +43,9 @@ import ray  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
+from sparsefw._cluster.worker import Done, Started  # noqa: E402
 from sparsefw.hf import Ray, prune_model  # noqa: E402
 from sparsefw.hf.cluster.facts import Facts  # noqa: E402
-from sparsefw.hf.cluster.worker import Done, Started  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
 
 torch.set_num_threads(1)
@@ -212,6 +219,18 @@ def kills(wanted: int, counts: list[int], pause: list[float]) -> dict[str, Any]:
     }
 
 
+def pin(nodes: Any) -> None:
+    """A node of one core has one: its raylet and what that starts have a core of their own. The head and the driver run
+    on both.
+    """
+    for core, node in enumerate(nodes.nodes):
+        (raylet,) = node.all_processes["raylet"]
+        process = psutil.Process(raylet.process.pid)
+        for each in (process, *process.children(recursive=True)):
+            for thread in each.threads():
+                os.sched_setaffinity(thread.id, [core])
+
+
 def model(dense: Path, text: str, whole: bool) -> dict[str, Any]:
     options = {
         "data": text,
@@ -234,6 +253,7 @@ def model(dense: Path, text: str, whole: bool) -> dict[str, Any]:
             # Workers and tasks of each node have loaded PyTorch when the time begins.
             with clusters.cluster(count, store=1 << 30) as nodes:
                 if not most:
+                    pin(nodes)
                     warm = {"ignore": ["lm_head", FIRST], "overwrite": True, **options}
                     prune_model(dense, out=folder / "first", server=Ray(cpus=1), **warm)
                 started = time.monotonic()

@@ -183,6 +183,16 @@ def from_bytes(data: bytearray, dtype: str, shape: tuple[int, ...]) -> npt.NDArr
     return (array.astype(np.uint32) << 16).view(np.float32)
 
 
+def from_storage(data: npt.NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The array whose bytes these are, without a copy. bfloat16 is an array of the same bits."""
+    return data.view(_STORAGE[dtype]).reshape(shape)
+
+
+def buffer_of(array: npt.NDArray[Any], dtype: str) -> Buffer:
+    """The bytes of what `from_storage` gave, or of a part of it, which is copied unless it is contiguous."""
+    return Buffer(_bytes_of(np.ascontiguousarray(array)), dtype, tuple(array.shape))
+
+
 def torch_from_bytes(data: bytearray, dtype: str, shape: tuple[int, ...]) -> Any:
     """A torch.Tensor over these bytes, also of bfloat16."""
     torch = importlib.import_module("torch")

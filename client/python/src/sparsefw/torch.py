@@ -31,8 +31,8 @@ from sparsefw.spec import JobOptions, make_spec, updates_weights
 
 # Tokens of one product. Fewer lose less to float32, more are faster.
 _TOKENS: Final = 1024
-# Rows of the sum that are made symmetric at a time, so that no second matrix of float64 is needed.
-_PANEL: Final = 512
+# Rows of the sum that are computed at a time, from the diagonal on: half of a product, in the caches.
+_PANEL: Final = 256
 
 
 @contextlib.contextmanager
@@ -76,8 +76,8 @@ def _full_precision() -> Iterator[None]:
 class GramSum:
     """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
 
-    Products of up to 1024 tokens are float32, their sum is float64. The same batches in the same order
-    give the same bits on the same machine with as many threads.
+    Products of up to 1024 tokens are float32, their sum is float64. Only the upper triangle is computed. The
+    same batches in the same order give the same bits on the same machine with as many threads.
 
     Attributes:
         d_in:   width of a token.
@@ -89,6 +89,7 @@ class GramSum:
         self.tokens = 0
         # Apple's devices have no float64.
         place = torch.device("cpu" if torch.device(device or "cpu").type == "mps" else device or "cpu")
+        # Right of the diagonal, and a few columns left of it; round_to_float32 makes the rest.
         self._sum = torch.zeros(d_in, d_in, dtype=torch.float64, device=place)
 
     def add(self, inputs: Any) -> None:
@@ -101,22 +102,23 @@ class GramSum:
         with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
                 values = part.to(torch.float32)
-                self._sum += (values.T @ values).to(self._sum.device)
+                for start, end in self._panels():
+                    product = values[:, start:end].T @ values[:, start:]
+                    self._sum[start:end, start:] += product.to(self._sum.device)
         self.tokens += len(tokens)
 
     def round_to_float32(self) -> None:
-        """Makes the sum symmetric, by the mean of it and its transpose, and rounds it to float32. Rounded
-        sums can be sent as float32, and merged strip by strip of rows: the whole stays symmetric to the bit.
-        Products are float32, so the rounding adds no larger error than they have.
+        """Makes the sum whole and symmetric, and rounds it to float32. Rounded sums can be sent as float32,
+        and merged strip by strip of rows: the whole stays symmetric to the bit. Products are float32, so the
+        rounding adds no larger error than they have.
         """
-        for start in range(0, self.d_in, _PANEL):
-            end = min(start + _PANEL, self.d_in)
-            panel = ((self._sum[start:end, start:] + self._sum[start:, start:end].T) / 2).float()
+        for start, end in self._panels():
+            panel = self._panel(start, end)
             self._sum[start:end, start:] = panel
             self._sum[start:, start:end] = panel.T
 
     def rows(self, start: int, end: int) -> Any:
-        """Some rows of the sum: float32 [end - start, d_in]; after `round_to_float32` they are exact."""
+        """Some rows of a sum that `round_to_float32` has made whole: float32 [end - start, d_in]."""
         return self._sum[start:end].float()
 
     def merge(self, other: GramSum) -> None:
@@ -133,11 +135,23 @@ class GramSum:
 
     def matrix(self) -> Any:
         """Float32 [d_in, d_in] on the CPU, symmetric to the bit."""
-        half = torch.empty(self.d_in, self.d_in, dtype=torch.float32)
+        whole = torch.empty(self.d_in, self.d_in, dtype=torch.float32)
+        for start, end in self._panels():
+            panel = self._panel(start, end).cpu()
+            whole[start:end, start:] = panel
+            whole[start:, start:end] = panel.T
+        return whole
+
+    def _panels(self) -> Iterator[tuple[int, int]]:
         for start in range(0, self.d_in, _PANEL):
-            end = min(start + _PANEL, self.d_in)
-            half[start:end] = (self._sum[start:end] + self._sum[:, start:end].T) / 2
-        return half
+            yield start, min(start + _PANEL, self.d_in)
+
+    def _panel(self, start: int, end: int) -> Any:
+        """Rows from the diagonal on, float32."""
+        panel = self._sum[start:end, start:].float()
+        square = panel[:, : end - start]  # its two triangles may differ in their last bits
+        square.copy_(square.triu() + square.triu(1).T)
+        return panel
 
 
 def is_conv1d(module: Any) -> bool:

@@ -27,10 +27,11 @@ def gram_of(batches):
     return x.T @ x
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gram_sum(dtype):
-    gram = GramSum(32)
-    batches = inputs(dtype=dtype)
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 32), (torch.bfloat16, 32), (torch.float32, 600)])
+def test_gram_sum(dtype, width):
+    """600 are three panels."""
+    gram = GramSum(width)
+    batches = inputs(width=width, dtype=dtype)
     for batch in batches:
         gram.add(batch)
     made = gram.matrix()
@@ -350,16 +351,16 @@ def test_parts_of_a_gram_sum_add_up_to_the_bit_in_any_strips():
     generator = torch.Generator().manual_seed(1)
     parts = []
     for count in (5, 300, 17):
-        part = GramSum(70)
-        part.add(torch.randn(count, 70, generator=generator))
+        part = GramSum(270)
+        part.add(torch.randn(count, 270, generator=generator))
         part.round_to_float32()
-        assert torch.equal(part.rows(0, 70), part.rows(0, 70).T)
+        assert torch.equal(part.rows(0, 270), part.rows(0, 270).T)
         parts.append(part)
-    strips = [sum(part.rows(first, last).double() for part in parts) for first, last in ((0, 33), (33, 70))]
-    whole = GramSum(70)
+    strips = [sum(part.rows(first, last).double() for part in parts) for first, last in ((0, 133), (133, 270))]
+    whole = GramSum(270)
     for part in parts:
         whole.merge(part)
     assert whole.tokens == 322
     assert torch.equal(torch.cat(strips).float(), whole.matrix())
-    with pytest.raises(sparsefw.InvalidArgument, match="a sum of 70 features cannot take one of 3"):
+    with pytest.raises(sparsefw.InvalidArgument, match="a sum of 270 features cannot take one of 3"):
         whole.merge(GramSum(3))

@@ -38,10 +38,10 @@ class Report:
                   sparsefw.hf.training.refine.refine_block returns.
         tuning:   with tune: what sparsefw.hf.Tuned has.
         distillation: with distill: what sparsefw.hf.training.distill.distill returns.
-        cluster:  on Ray: "nodes" (address, processor, workers, jobs, seconds, gram_bytes, gram_copies,
-                  gram_seconds of each, and "calibration": tasks, seconds and bytes read by kind of task,
-                  such as "forward" and "refine"), "sent" (bytes that the driver put into the object
-                  store, by kind), "waited" (its seconds, by what for), "lost_workers", "retries".
+        cluster:  on Ray: "nodes" (address, processor, pytorch, workers, jobs, seconds, gram_bytes,
+                  gram_copies, gram_seconds of each, and "calibration": tasks, seconds and bytes read by
+                  kind of task, such as "forward" and "refine"), "sent" (bytes that the driver put into the
+                  object store, by kind), "waited" (its seconds, by what for), "lost_workers", "retries".
     """
 
     settings: dict[str, Any]
@@ -234,8 +234,9 @@ def _nodes(cluster: dict[str, Any]) -> str:
     sent = sum(cluster["sent"].values())
     lost = f"; {cluster['lost_workers']} workers lost, {cluster['retries']} jobs run again"
     end = lost if cluster["lost_workers"] else ""
-    kinds = sorted({node["processor"] for node in nodes if node["processor"]})
-    if len(kinds) > 1:
+    of_each = [sorted({node[what] for node in nodes if node[what]}) for what in ("processor", "pytorch")]
+    kinds = [kind for found in of_each if len(found) > 1 for kind in found]
+    if kinds:
         end += f"; mixed processors, so the bits depend on which node did what: {'; '.join(kinds)}"
     return (
         f"{len(shares)} nodes: {'; '.join(shares[:8])}{' ...' if len(shares) > 8 else ''}; sent by this "

@@ -19,14 +19,16 @@ import pytest
 import sparsefw
 import test_programs
 import tiny
+import torch
 from forms import long
 
 pytest.importorskip("ray", reason="ray is not installed: client/python/make-environment --hf build/venv")
 
 import clusters  # noqa: E402
 import ray  # noqa: E402
+from sparsefw._cluster.node import processor  # noqa: E402
 from sparsefw.hf import Ray, prune_model  # noqa: E402
-from sparsefw.hf.cluster import metered, session  # noqa: E402
+from sparsefw.hf.cluster import session  # noqa: E402
 from sparsefw.hf.cluster.facts import Facts  # noqa: E402
 from sparsefw.hf.cluster.pool import RayPool  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
@@ -61,7 +63,7 @@ def servers(work_folder):
 def test_killed_nodes_change_no_bit(nodes, dense, folder):
     """Each W and each Gram matrix is sent once; a node that joins gets work."""
     before = nodes.kills
-    with clusters.killing(nodes, seed=7, pause=(6, 9), most=2):
+    with clusters.killing(nodes, seed=7, pause=(2, 4), most=2):
         report = prune_model(dense / "dense", server=Ray(cpus=1), out=folder / "out", **OPTIONS)
     assert nodes.kills > before
     assert bits(folder / "out") == bits(dense / "expected")
@@ -102,11 +104,21 @@ def test_a_node_gets_a_gram_matrix_once(nodes, dense, folder, monkeypatch):
     tasks = collections.Counter()
     for node in there:
         tasks.update({kind: one["tasks"] for kind, one in node["calibration"].items()})
-        assert node["processor"] == metered.processor()
+        assert node["processor"] == processor()
     assert (tasks["forward"], tasks["gram"]) == (3, 4), "one shard; nothing follows the last block"
     assert "mixed processors" not in str(report)
     next(iter(there))["processor"] = "another one"
-    assert f"mixed processors, so the bits depend on which node did what: {metered.processor()}; a" in str(report)
+    assert f"mixed processors, so the bits depend on which node did what: {processor()}; another one" in str(report)
+    next(iter(there)).update(processor=processor(), pytorch="another path")
+    both = f"{torch.backends.cpu.get_cpu_capability()}; another path"
+    assert f"mixed processors, so the bits depend on which node did what: {both}" in str(report)
+
+
+def test_workers_load_no_pytorch():
+    """It takes seconds and half a GB on every node, and workers only hand arrays to servers."""
+    program = "import sys, sparsefw._cluster.worker; print({'torch', 'transformers'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG, check=True)
+    assert found.stdout == "set()\n"
 
 
 def test_time_without_jobs_is_no_time_without_workers(nodes, monkeypatch):

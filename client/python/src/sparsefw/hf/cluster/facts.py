@@ -28,7 +28,8 @@ class Node:
 
     Attributes:
         address: of the node.
-        processor: its type, and PyTorch's path for it.
+        processor: its type.
+        pytorch: PyTorch's path for it, "" where no task ran.
         workers: that started there.
         jobs:    that ended there, in `seconds`.
         gram_bytes: of Gram matrices that its workers read; each node gets a matrix once, its other workers
@@ -40,6 +41,7 @@ class Node:
 
     address: str
     processor: str = ""
+    pytorch: str = ""
     workers: int = 0
     jobs: int = 0
     seconds: float = 0.0
@@ -89,7 +91,7 @@ class Facts:
             except RayError:  # of a task that failed
                 continue
             of = self._node(spent.node)
-            of.processor = spent.processor
+            of.processor, of.pytorch = spent.processor, spent.pytorch
             tasks = of.calibration.setdefault(kind, Tasks())
             tasks.tasks += 1
             tasks.seconds += spent.seconds

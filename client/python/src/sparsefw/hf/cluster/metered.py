@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import platform
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 import ray
 import torch
+
+from sparsefw._cluster.node import here, processor
 
 # Bytes by object that the running task has fetched by itself; a process runs one task at a time.
 _fetched: Final[dict[bytes, int]] = {}
@@ -21,7 +22,8 @@ _fetched: Final[dict[bytes, int]] = {}
 class Spent:
     """Attributes:
     node:      where the task ran.
-    processor: of that node.
+    processor: of that node, its type.
+    pytorch:   PyTorch's path for it: with others, sums may have other bits.
     seconds:   of the task, without the wait for its arguments, but with that for what it fetches by itself:
                parts of a Gram matrix that it adds, inputs and targets of a refinement.
     read:      bytes of the arrays that it was given or has fetched, each once, wherever they were before.
@@ -29,6 +31,7 @@ class Spent:
 
     node: str
     processor: str
+    pytorch: str
     seconds: float
     read: int
 
@@ -43,7 +46,7 @@ def metered(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any
         found = function(*args)
         read = _bytes(args) + sum(_fetched.values())
         seconds = time.monotonic() - started
-        return *found, Spent(here(), processor(), seconds, read)
+        return *found, Spent(here(), processor(), torch.backends.cpu.get_cpu_capability(), seconds, read)
 
     return run
 
@@ -53,24 +56,6 @@ def fetch(ref: Any) -> Any:
     value = ray.get(ref)
     _fetched[ref.binary()] = _bytes(value)
     return value
-
-
-def here() -> str:
-    """The node of this process."""
-    return str(ray.get_runtime_context().get_node_id())
-
-
-@functools.cache
-def processor() -> str:
-    """This machine's type, and PyTorch's path for it: with others, sums may have other bits."""
-    model = platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            named = (line.partition(":")[2] for line in lines if line.startswith("model name"))
-            model = " ".join(next(named, model).split())
-    except OSError:  # not Linux
-        pass
-    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _bytes(value: Any) -> int:

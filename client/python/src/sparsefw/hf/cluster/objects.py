@@ -13,17 +13,11 @@ import ray
 import torch
 from ray.cloudpickle import CloudPickler
 
+from sparsefw._cluster.stored import Stored
+
 # Tensors outside of blocks that are put once for all blocks: masks, rotary embeddings.
 _SHARED: Final = 64
 _ALIGNMENT: Final = 64
-
-
-class Stored(NamedTuple):
-    """A tensor: its bytes as a NumPy array, which Ray neither copies nor pickles."""
-
-    data: Any
-    dtype: torch.dtype
-    shape: tuple[int, ...]
 
 
 class Detached(NamedTuple):
@@ -36,16 +30,18 @@ class Detached(NamedTuple):
 def stored(tensor: Any) -> Stored:
     """A tensor for `ray.put`, on the CPU."""
     data = tensor.detach().cpu().contiguous()
-    return Stored(data.reshape(-1).view(torch.uint8).numpy(), data.dtype, tuple(data.shape))
+    name = str(data.dtype).removeprefix("torch.")
+    return Stored(data.reshape(-1).view(torch.uint8).numpy(), name, tuple(data.shape))
 
 
 def tensor_of(value: Stored) -> Any:
     """Over the memory of the object: it must not be written to."""
+    dtype = getattr(torch, value.dtype)
     if not value.data.size:
-        return torch.empty(value.shape, dtype=value.dtype)
+        return torch.empty(value.shape, dtype=dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        tensor = torch.from_numpy(value.data).view(value.dtype).reshape(value.shape)
+        tensor = torch.from_numpy(value.data).view(dtype).reshape(value.shape)
     # Where memory begins may decide the last bits of a product. PyTorch's own begins at such addresses, and
     # so do Ray's large objects.
     return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
@@ -54,20 +50,6 @@ def tensor_of(value: Stored) -> Any:
 def own_copy(value: Stored) -> Any:
     """A tensor with memory of its own."""
     return tensor_of(value).clone()
-
-
-def joined(strips: Sequence[Any]) -> Any:
-    """The matrix whose strips of rows are these objects; one of them is read at a time."""
-    if len(strips) == 1:
-        return tensor_of(ray.get(strips[0]))
-    first = tensor_of(ray.get(strips[0]))
-    whole = torch.empty(first.shape[1], first.shape[1], dtype=first.dtype)
-    row = 0
-    for strip in strips:
-        values = tensor_of(ray.get(strip))
-        whole[row : row + len(values)] = values
-        row += len(values)
-    return whole
 
 
 class _Detacher(CloudPickler):  # type: ignore[misc]

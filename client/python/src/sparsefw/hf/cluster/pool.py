@@ -14,17 +14,18 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from sparsefw import errors
 from sparsefw._cluster.seen import Seen
+from sparsefw._cluster.stored import Stored
+from sparsefw._cluster.worker import Done, Solve
 from sparsefw.errors import CALIBRATION_LOST, Error, InvalidArgument
 from sparsefw.hf.calibration.step import Step
 from sparsefw.hf.cluster import step
 from sparsefw.hf.cluster.facts import Facts
-from sparsefw.hf.cluster.objects import Detached, Objects, Stored
+from sparsefw.hf.cluster.objects import Detached, Objects
 from sparsefw.hf.cluster.session import connect_cluster, nothing, task_size, wait_for_cores
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.cluster.worker import Done, Solve
 from sparsefw.hf.cluster.workers import Workers
-from sparsefw.hf.layout import Block
-from sparsefw.hf.pools.tasks import Pool, Solved, Task, cost, merged, merged_curves, parts_of
+from sparsefw.hf.layout import Block, Matrix
+from sparsefw.hf.pools.tasks import Pool, Rows, Solved, Task, cost, merged, merged_curves, parts_of
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.source import Source
 from sparsefw.results import Event
@@ -45,7 +46,6 @@ class RayPool(Pool):
     Attributes:
         objects: what this process puts into the object store.
         threads, device: of PyTorch in every task.
-        seen:    an actor that refinement tells of its epochs.
     """
 
     def __init__(self, settings: Ray, split_above: int, trace: bool, progress: Progress) -> None:
@@ -62,14 +62,12 @@ class RayPool(Pool):
         self._functions: dict[Any, Any] = {}
         self._started: list[Any] = []
         self._pass = 0
+        self._seen: Any = None
         self._workers = Workers(settings, self.threads, self._facts)
 
     def __enter__(self) -> RayPool:
         self._workers.__enter__()
         try:
-            here = ray.get_runtime_context().get_node_id()
-            near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
-            self.seen = ray.remote(num_cpus=0)(Seen).options(scheduling_strategy=near).remote()
             self._workers.start()
             self._check_room()
         except BaseException:
@@ -83,8 +81,9 @@ class RayPool(Pool):
                 with contextlib.suppress(RayError, ValueError):
                     ray.cancel(ref, force=True)
         self._started.clear()
-        with contextlib.suppress(RayError):
-            ray.kill(self.seen)
+        if self._seen is not None:
+            with contextlib.suppress(RayError):
+                ray.kill(self._seen)
         self._workers.__exit__()
         self._grams.clear()
         self._weights.clear()
@@ -139,6 +138,14 @@ class RayPool(Pool):
         self._weights = {matrix.parameter: refs[id(matrix.of(block))] for matrix in layout.matrices}
         return detached
 
+    def seen(self) -> Any:
+        """The actor that refinement tells of its epochs."""
+        if self._seen is None:
+            here = ray.get_runtime_context().get_node_id()
+            near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
+            self._seen = ray.remote(num_cpus=0)(Seen).options(scheduling_strategy=near).remote()
+        return self._seen
+
     def put_outcome(self, tensors: dict[str, Stored] | None) -> Any:
         """The object of a block's outcome."""
         self.objects.sent["outcome"] += sum(value.data.nbytes for value in (tensors or {}).values())
@@ -158,6 +165,7 @@ class RayPool(Pool):
         try:
             while on_epoch and not ray.wait([ref], timeout=1.0, fetch_local=False)[0]:
                 self._tell(on_epoch)
+            ray.wait([ref])  # `get` alone sees an object of another node up to a second after it has come
             return ray.get(ref)
         except RayError as error:
             cause: BaseException = error
@@ -183,7 +191,7 @@ class RayPool(Pool):
 
     def _tell(self, on_epoch: Callable[[int, float], None]) -> None:
         try:
-            news = ray.get(self.seen.last.remote(), timeout=1.0)
+            news = ray.get(self.seen().last.remote(), timeout=1.0)
         except (GetTimeoutError, RayError):
             return
         if news is not None:
@@ -226,8 +234,10 @@ class RayPool(Pool):
             gram, tokens = self._grams[task.gram]
             jobs.append(
                 Solve(
-                    matrix=task.matrix,
+                    name=_name(task.matrix, rows),
                     rows=rows,
+                    expert=task.matrix.expert,
+                    transposed=task.matrix.transposed,
                     options={"labels": {"sparsefw.matrix": task.matrix.name[-60:]}, **task.options},
                     weight=(self._weights[task.matrix.parameter],),
                     gram=gram,
@@ -264,6 +274,11 @@ class RayPool(Pool):
             last = " | ".join(done.log.splitlines()[-3:])
             text += f" (node {self._facts.name(done.node)}; its server's log ends: {last})"
         return error.with_message(text)
+
+
+def _name(matrix: Matrix, rows: Rows) -> str:
+    whole = rows == (0, matrix.rows)
+    return matrix.name if whole else f"{matrix.name} rows {rows[0]}-{rows[1]}"
 
 
 def _event(report: Report) -> Event:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from sparsefw._cluster.stored import Stored, joined
 from sparsefw.hf.calibration.capture import Call, tuple_length
 from sparsefw.hf.calibration.grams import Group, add_squares, shards_of
 from sparsefw.hf.calibration.step import Refined, Step
 from sparsefw.hf.calibration.walk import calls_of
 from sparsefw.hf.cluster import tasks
-from sparsefw.hf.cluster.objects import Detached, Stored, arrays_of, joined, own_copy
+from sparsefw.hf.cluster.objects import Detached, arrays_of, own_copy
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import Source, apply
 from sparsefw.hf.training.refine import BlockRefinement
@@ -37,7 +38,8 @@ class RemoteGram:
 
     def fetch(self) -> Any:
         """The matrix, float32 [d_in, d_in]."""
-        return joined(self.strips)
+        matrix = joined(self.strips)
+        return torch.from_numpy(matrix if matrix.flags.writeable else matrix.copy())
 
 
 def walk(
@@ -169,7 +171,7 @@ class RayStep(Step):
             self._outcome,
             [list(stream) for stream in self._streams],
             [list(calls.tensors) for calls in self._calls],
-            self._pool.seen,
+            self._pool.seen(),
             *self._block.tensors,
             returns=2,
             retries=self._pool.max_attempts,

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from sparsefw._cluster.stored import Stored
 from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.calibration.grams import Group, find_groups, sum_shard, sum_squares
 from sparsefw.hf.cluster.metered import fetch, metered
-from sparsefw.hf.cluster.objects import Stored, arrays_of, attach, own_copy, stored, tensor_of
+from sparsefw.hf.cluster.objects import arrays_of, attach, own_copy, stored, tensor_of
 from sparsefw.hf.layout import Block
 from sparsefw.hf.source import apply, packed
 from sparsefw.hf.training.refine import BlockRefinement, refine_block

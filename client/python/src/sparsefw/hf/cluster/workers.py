@@ -16,12 +16,12 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sparsefw import errors
+from sparsefw._cluster.worker import Done, Solve, Started, Worker
 from sparsefw.errors import Unavailable
 from sparsefw.hf.cluster import session
 from sparsefw.hf.cluster.facts import Facts
 from sparsefw.hf.cluster.session import actor_size, environment, slots
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.cluster.worker import Done, Solve, Started, Worker
 from sparsefw.results import Progress
 
 # Seconds between two looks at the cluster's nodes and at running jobs.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sparsefw import arrays
+from sparsefw._trace import keep_point
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Job, Tensor
@@ -25,7 +26,6 @@ from sparsefw.hf.pools.tasks import (
     Solved,
     Task,
     cost,
-    keep_point,
     merged,
     merged_curves,
     parts_of,

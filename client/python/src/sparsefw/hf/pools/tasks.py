@@ -14,12 +14,10 @@ from sparsefw.hf.calibration.step import Step
 from sparsefw.hf.layout import Block, Matrix
 from sparsefw.hf.settings import method_name
 from sparsefw.hf.source import Source
-from sparsefw.results import Event, Progress, Result
+from sparsefw.results import Event, Result
 from sparsefw.sweep_results import SweepResult
 
 UNSEEN: Final = "no token of the calibration reached it; pruned by magnitude"
-# What a trace keeps of a report.
-TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 # [first, last + 1)
 Rows = tuple[int, int]
 
@@ -137,12 +135,6 @@ def parts_of(task: Task, split_above: int) -> list[Rows]:
 def cost(task: Task, rows: Rows) -> int:
     """What a step costs: rows times the square of the columns."""
     return (rows[1] - rows[0]) * task.matrix.columns**2
-
-
-def keep_point(trace: list[dict[str, float]], progress: Progress) -> None:
-    """Adds a report to a trace, unless it is there (a watch that went on repeats the last one)."""
-    if progress.iteration > 0 and (not trace or trace[-1]["iteration"] < progress.iteration):
-        trace.append({name: getattr(progress, name) for name in TRACED})
 
 
 def merged_curves(tables: Sequence[SweepResult]) -> list[dict[str, float]]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import ray
 
+from sparsefw import arrays
+from sparsefw._cluster.node import here, processor
+from sparsefw._cluster.stored import array_of, joined
+from sparsefw._trace import keep_point
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor
-from sparsefw.hf.cluster.metered import here, processor
-from sparsefw.hf.cluster.objects import joined, tensor_of
-from sparsefw.hf.layout import Matrix
-from sparsefw.hf.pools.tasks import Rows, keep_point
 from sparsefw.results import Event, Progress, Result
 from sparsefw.spec import split_sweep
 from sparsefw.sweep_results import SweepResult
@@ -28,6 +28,10 @@ class Solve:
     """One job.
 
     Attributes:
+        name:     for Ray's dashboard.
+        rows:     of the matrix, [first, last + 1).
+        expert:   index in the first dimension of a fused parameter, else None.
+        transposed: the parameter holds [d_in, d_out].
         weight, gram: objects, in tuples so that Ray does not fetch them before the job begins; the Gram
                   matrix is in strips of rows.
         gram_key: of the Gram matrix.
@@ -36,8 +40,10 @@ class Solve:
         trace:    keep the losses of the report points.
     """
 
-    matrix: Matrix
-    rows: Rows
+    name: str
+    rows: tuple[int, int]
+    expert: int | None
+    transposed: bool
     options: Mapping[str, Any]
     weight: tuple[Any]
     gram: tuple[Any, ...]
@@ -47,11 +53,10 @@ class Solve:
     sparsities: tuple[float, ...] | None
     trace: bool
 
-    @property
-    def name(self) -> str:
-        """For Ray's dashboard."""
-        whole = self.rows == (0, self.matrix.rows)
-        return self.matrix.name if whole else f"{self.matrix.name} rows {self.rows[0]}-{self.rows[1]}"
+    def within(self, parameter: Any) -> Any:
+        """The rows, of a parameter's array."""
+        weight = parameter if self.expert is None else parameter[self.expert]
+        return (weight.T if self.transposed else weight)[self.rows[0] : self.rows[1]]
 
 
 @dataclasses.dataclass
@@ -77,7 +82,7 @@ class Done:
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """A worker, its server's version and its machine's processor."""
+    """A worker, its server's version and its node's type of processor."""
 
     node: str
     version: str
@@ -128,8 +133,8 @@ class Worker:
             with contextlib.suppress(Error):
                 self._grams.pop(key).delete()
         gram = self._gram(client, job, done)
-        (weight,) = job.weight
-        matrix = job.matrix.within(tensor_of(ray.get(weight)))[job.rows[0] : job.rows[1]].contiguous()
+        parameter = ray.get(job.weight[0])
+        matrix = arrays.buffer_of(job.within(array_of(parameter)), parameter.dtype)
         if job.sparsities is not None:
             others = {key: value for key, value in job.options.items() if key != "sparsity"}
             options, points = split_sweep({**others, "sparsity": list(job.sparsities)}, None)

@@ -1,0 +1,26 @@
+"""The node of a process."""
+
+from __future__ import annotations
+
+import functools
+import platform
+
+import ray
+
+
+def here() -> str:
+    """Its id."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+@functools.cache
+def processor() -> str:
+    """Its type of processor."""
+    model = platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            named = (line.partition(":")[2] for line in lines if line.startswith("model name"))
+            model = " ".join(next(named, model).split())
+    except OSError:  # not Linux
+        pass
+    return model
