@@ -220,9 +220,7 @@ def kills(wanted: int, counts: list[int], pause: list[float]) -> dict[str, Any]:
 
 
 def pin(nodes: Any) -> None:
-    """A node of one core has one: its raylet and what that starts have a core of their own. The head and the driver run
-    on both.
-    """
+    """Each raylet and what it starts get a core of their own. The head and the driver run on both."""
     for core, node in enumerate(nodes.nodes):
         (raylet,) = node.all_processes["raylet"]
         process = psutil.Process(raylet.process.pid)

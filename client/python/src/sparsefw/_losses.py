@@ -1,10 +1,17 @@
-"""Losses of a job."""
+"""Losses of a job, and their trace."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Final
 
 from sparsefw.v1 import job_pb2
+
+if TYPE_CHECKING:
+    from sparsefw.results import Progress
+
+# What a trace keeps of a report.
+_TRACED: Final = ("iteration", "relaxed_loss", "rounded_loss", "gap", "threshold_residual")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,3 +78,9 @@ class Losses:
             reconstructed=message.reconstructed if has_new else None,
             unshrunk=Unshrunk.of(message.unshrunk) if message.HasField("unshrunk") else None,
         )
+
+
+def keep_point(trace: list[dict[str, float]], progress: Progress) -> None:
+    """Adds a report to a trace, unless it is there (a watch that went on repeats the last one)."""
+    if progress.iteration > 0 and (not trace or trace[-1]["iteration"] < progress.iteration):
+        trace.append({name: getattr(progress, name) for name in _TRACED})

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 try:
     import torch
@@ -23,135 +23,24 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from sparsefw._rpc.sync import run
+from sparsefw._torch.gram_sum import GramSum, exact_products
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error, FailedPrecondition, InvalidArgument, NotFound, invalid
 from sparsefw.handles import Job, Tensor
 from sparsefw.results import Event, Result
 from sparsefw.spec import JobOptions, make_spec, updates_weights
 
-# Tokens of one product. Fewer lose less to float32, more are faster.
-_TOKENS: Final = 1024
-# Rows of the sum that are computed at a time, from the diagonal on: half of a product, in the caches.
-_PANEL: Final = 256
-
-
-@contextlib.contextmanager
-def exact_products(device: Any = "cpu") -> Iterator[None]:
-    """Float32 products with float32 operands on this device: no TF32, no bfloat16, no autocast."""
-    kind = torch.device(device).type
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_full_precision())
-        # Batches that come from within an `autocast` leave it on here.
-        if torch.amp.is_autocast_available(kind):
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
-
-
-@contextlib.contextmanager
-def _full_precision() -> Iterator[None]:
-    """Computes products in full precision while it is open; then all is as it was."""
-    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # PyTorch before 2.9
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    # The older functions raise where somebody has used these.
-    chosen = [backend.fp32_precision for backend in backends]
-    for backend in backends:
-        backend.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        for backend, precision in zip(backends, chosen, strict=True):
-            # It may come from torch.backends.fp32_precision, and must follow that again.
-            backend.fp32_precision = "none"
-            if backend.fp32_precision != precision:
-                backend.fp32_precision = precision
-
-
-class GramSum:
-    """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
-
-    Products of up to 1024 tokens are float32, their sum is float64. Only the upper triangle is computed. The
-    same batches in the same order give the same bits on the same machine with as many threads.
-
-    Attributes:
-        d_in:   width of a token.
-        tokens: how many were summed.
-    """
-
-    def __init__(self, d_in: int, device: Any = None) -> None:
-        self.d_in = d_in
-        self.tokens = 0
-        # Apple's devices have no float64.
-        place = torch.device("cpu" if torch.device(device or "cpu").type == "mps" else device or "cpu")
-        # Right of the diagonal, and a few columns left of it; round_to_float32 makes the rest.
-        self._sum = torch.zeros(d_in, d_in, dtype=torch.float64, device=place)
-
-    def add(self, inputs: Any) -> None:
-        """Adds tokens: [tokens, d_in] or [..., d_in], of any floating dtype."""
-        if inputs.shape[-1] != self.d_in:
-            turned = inputs.dim() == 2 and inputs.shape[0] == self.d_in
-            hint = ", which looks transposed: pass x.T" if turned else ""
-            raise invalid(f"inputs must be [..., tokens, {self.d_in}]; got {list(inputs.shape)}{hint}")
-        tokens = inputs.detach().reshape(-1, self.d_in)
-        with torch.no_grad(), exact_products(tokens.device):
-            for part in tokens.split(_TOKENS):
-                values = part.to(torch.float32)
-                for start, end in self._panels():
-                    product = values[:, start:end].T @ values[:, start:]
-                    self._sum[start:end, start:] += product.to(self._sum.device)
-        self.tokens += len(tokens)
-
-    def round_to_float32(self) -> None:
-        """Makes the sum whole and symmetric, and rounds it to float32. Rounded sums can be sent as float32,
-        and merged strip by strip of rows: the whole stays symmetric to the bit. Products are float32, so the
-        rounding adds no larger error than they have.
-        """
-        for start, end in self._panels():
-            panel = self._panel(start, end)
-            self._sum[start:end, start:] = panel
-            self._sum[start:, start:end] = panel.T
-
-    def rows(self, start: int, end: int) -> Any:
-        """Some rows of a sum that `round_to_float32` has made whole: float32 [end - start, d_in]."""
-        return self._sum[start:end].float()
-
-    def merge(self, other: GramSum) -> None:
-        """Adds the sum of other tokens."""
-        if other.d_in != self.d_in:
-            raise invalid(f"a sum of {self.d_in} features cannot take one of {other.d_in}")
-        self._sum += other._sum.to(self._sum.device)
-        self.tokens += other.tokens
-
-    @property
-    def is_zero(self) -> bool:
-        """No token, or none that says anything."""
-        return not bool(self._sum.diagonal().any())
-
-    def matrix(self) -> Any:
-        """Float32 [d_in, d_in] on the CPU, symmetric to the bit."""
-        whole = torch.empty(self.d_in, self.d_in, dtype=torch.float32)
-        for start, end in self._panels():
-            panel = self._panel(start, end).cpu()
-            whole[start:end, start:] = panel
-            whole[start:, start:end] = panel.T
-        return whole
-
-    def _panels(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.d_in, _PANEL):
-            yield start, min(start + _PANEL, self.d_in)
-
-    def _panel(self, start: int, end: int) -> Any:
-        """Rows from the diagonal on, float32."""
-        panel = self._sum[start:end, start:].float()
-        square = panel[:, : end - start]  # its two triangles may differ in their last bits
-        square.copy_(square.triu() + square.triu(1).T)
-        return panel
+__all__ = [
+    "GramSum",
+    "HeldMasks",
+    "apply_result",
+    "exact_products",
+    "hold_masks",
+    "hold_zeros",
+    "is_conv1d",
+    "prune_linear",
+    "weight_of",
+]
 
 
 def is_conv1d(module: Any) -> bool:

@@ -14,7 +14,7 @@ import ray
 from sparsefw import arrays
 from sparsefw._cluster.node import here, processor
 from sparsefw._cluster.stored import array_of, joined
-from sparsefw._trace import keep_point
+from sparsefw._losses import keep_point
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Tensor

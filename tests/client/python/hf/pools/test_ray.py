@@ -114,6 +114,24 @@ def test_a_node_gets_a_gram_matrix_once(nodes, dense, folder, monkeypatch):
     assert f"mixed processors, so the bits depend on which node did what: {both}" in str(report)
 
 
+def test_a_failed_run_cancels_nothing_but_its_refinement(nodes, dense, monkeypatch):
+    """Ray 2.60 ends the process where a task is cancelled just as its arguments have come."""
+    cancelled, cancel = [], ray.cancel
+    monkeypatch.setattr(ray, "cancel", lambda ref, **how: cancelled.append(ref) or cancel(ref, **how))
+
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    endless = {**OPTIONS, "refine_blocks": {"epochs": 1000}}
+    for part, count in (("solve", 0), ("_tell", 1)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(RayPool, part, stops)
+            prune_model(dense / "dense", server=Ray(cpus=1), **endless)
+        assert len(cancelled) == count
+    with pytest.raises(ray.exceptions.RayError):  # it has ended: its cores are free
+        ray.get(cancelled[0], timeout=HANG)
+
+
 def test_workers_load_no_pytorch():
     """It takes seconds and half a GB on every node, and workers only hand arrays to servers."""
     program = "import sys, sparsefw._cluster.worker; print({'torch', 'transformers'} & set(sys.modules))"

@@ -18,7 +18,7 @@ from sparsefw._cluster.stored import Stored
 from sparsefw._cluster.worker import Done, Solve
 from sparsefw.errors import CALIBRATION_LOST, Error, InvalidArgument
 from sparsefw.hf.calibration.step import Step
-from sparsefw.hf.cluster import step
+from sparsefw.hf.cluster import step, tasks
 from sparsefw.hf.cluster.facts import Facts
 from sparsefw.hf.cluster.objects import Detached, Objects
 from sparsefw.hf.cluster.session import connect_cluster, nothing, task_size, wait_for_cores
@@ -32,8 +32,6 @@ from sparsefw.results import Event
 from sparsefw.results import Progress as Report
 from sparsefw.v1 import job_pb2
 
-# Objects of tasks that may still run, at most.
-_STARTED: Final = 4096
 # Seconds until the first task has run, PyTorch loaded.
 _PATIENCE: Final = 300.0
 # Seconds for what the last tasks cost to arrive.
@@ -53,14 +51,13 @@ class RayPool(Pool):
         self.threads = wait_for_cores(settings, progress.wait)
         self.device = "cuda" if settings.gpus else "cpu"
         self.objects = Objects()
-        self.max_attempts = settings.max_attempts
         self._settings, self._split_above = settings, split_above
         self._trace, self._progress = trace, progress
         self._facts = Facts()
         self._weights: dict[str, Any] = {}
         self._grams: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._functions: dict[Any, Any] = {}
-        self._started: list[Any] = []
+        self._refining: Any = None
         self._pass = 0
         self._seen: Any = None
         self._workers = Workers(settings, self.threads, self._facts)
@@ -76,11 +73,12 @@ class RayPool(Pool):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for ref in self._started:  # the next call must not wait for what nobody wants any more
-                with contextlib.suppress(RayError, ValueError):
-                    ray.cancel(ref, force=True)
-        self._started.clear()
+        if kind is not None and self._refining is not None:
+            # The next call must not wait for it. Other tasks are a pass over the samples at most, and run out:
+            # Ray 2.60 ends this process where a task is cancelled just as its arguments have come.
+            with contextlib.suppress(RayError, ValueError):
+                ray.cancel(self._refining, force=True)
+        self._refining = None
         if self._seen is not None:
             with contextlib.suppress(RayError):
                 ray.kill(self._seen)
@@ -129,8 +127,13 @@ class RayPool(Pool):
         options = {"name": name, "num_returns": returns + 1, "max_retries": retries}
         *found, spent = self._functions[function].options(**options).remote(*args)
         self._facts.task(function.__name__, spent)
-        self._started = [*self._started[-_STARTED:], *found]
         return found if returns > 1 else found[0]
+
+    def start_refinement(self, name: str, *args: Any) -> Any:
+        """Starts tasks.refine, which is cancelled where the run fails. What its arguments refer to is there."""
+        found = self.start(tasks.refine, name, *args, returns=2, retries=self._settings.max_attempts)
+        self._refining = found[0]
+        return found
 
     def put_block(self, block: Any, layout: Block) -> Detached:
         """The block's skeleton and tensors. Jobs read their weights from the same objects."""

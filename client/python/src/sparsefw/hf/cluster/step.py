@@ -163,8 +163,7 @@ class RayStep(Step):
         apply(self.block, self.layout, tensors)
 
     def refine(self, settings: BlockRefinement, on_epoch: Callable[[int, float], None]) -> Refined:
-        record, arrays = self._pool.start(
-            tasks.refine,
+        record, arrays = self._pool.start_refinement(
             f"refine {self.layout.name}",
             self._work(*self._calls),
             settings,
@@ -173,8 +172,6 @@ class RayStep(Step):
             [list(calls.tensors) for calls in self._calls],
             self._pool.seen(),
             *self._block.tensors,
-            returns=2,
-            retries=self._pool.max_attempts,
         )
         found: dict[str, Any] = self._pool.get(record, "refinement", on_epoch)
         if found["epoch"] == 0:

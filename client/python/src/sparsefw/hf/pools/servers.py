@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sparsefw import arrays
-from sparsefw._trace import keep_point
+from sparsefw._losses import keep_point
 from sparsefw.client import Client, connect
 from sparsefw.errors import Error
 from sparsefw.handles import Job, Tensor

@@ -1,0 +1,1 @@
+"""What sparsefw.torch is made of."""
