@@ -74,7 +74,7 @@ class RayPool(Pool):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._refining is not None:
-            # The next call must not wait for it. Other tasks are a pass over the samples at most, and run out:
+            # The next call must not wait for it. Other tasks, a pass over the samples at most, run out:
             # Ray 2.60 ends this process where a task is cancelled just as its arguments have come.
             with contextlib.suppress(RayError, ValueError):
                 ray.cancel(self._refining, force=True)
@@ -130,7 +130,7 @@ class RayPool(Pool):
         return found if returns > 1 else found[0]
 
     def start_refinement(self, name: str, *args: Any) -> Any:
-        """Starts tasks.refine, which is cancelled where the run fails. What its arguments refer to is there."""
+        """Starts tasks.refine, which is cancelled where the run fails: its arguments are there already."""
         found = self.start(tasks.refine, name, *args, returns=2, retries=self._settings.max_attempts)
         self._refining = found[0]
         return found
