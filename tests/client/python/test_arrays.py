@@ -113,6 +113,21 @@ def test_bfloat16_of_torch_travels_as_its_bits(monkeypatch):
     assert values.astype(np.float32).tolist() == [[1.5, -2.0, 3.25]]
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", "<f4"), ("bfloat16", "<u2"), ("float64", "<f8")])
+def test_bytes_of_an_object_are_an_array_and_its_parts_are_bytes_again(dtype, bits):
+    values = np.arange(24, dtype=bits).reshape(4, 6)
+    found = arrays.from_storage(values.reshape(-1).view(np.uint8), dtype, (4, 6))
+    assert np.shares_memory(found, values)
+    part = arrays.buffer_of(found.T[1:3], dtype)
+    assert (part.dtype, part.shape) == (dtype, (2, 4))
+    assert bytes(part.data) == values.T[1:3].tobytes()
+
+
+def test_an_object_of_another_dtype_is_refused():
+    with pytest.raises(sparsefw.InvalidArgument, match="float16, bfloat16 or float64; got float8_e4m3fn"):
+        arrays.from_storage(np.zeros(4, np.uint8), "float8_e4m3fn", (4,))
+
+
 def test_a_torch_that_is_there():
     torch = pytest.importorskip("torch", reason="torch is not installed (script/python --hf)")
     weight = torch.nn.Linear(8, 4).weight

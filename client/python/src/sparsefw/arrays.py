@@ -184,7 +184,13 @@ def from_bytes(data: bytearray, dtype: str, shape: tuple[int, ...]) -> npt.NDArr
 
 
 def from_storage(data: npt.NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """The array whose bytes these are, without a copy. bfloat16 is an array of the same bits."""
+    """The array whose bytes these are, without a copy. bfloat16 is an array of the same bits.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): a dtype that no weight has.
+    """
+    if dtype not in _STORAGE:
+        raise invalid(f"weight must be {_one_of(tuple(_STORAGE))}; got {dtype}")
     return data.view(_STORAGE[dtype]).reshape(shape)
 
 
