@@ -10,10 +10,11 @@ kills:     a small model on each number of nodes, which are killed and added at 
            beside the bits of server="auto"
 speed:     the first 16 blocks of --model on one node of one core and on two, while nothing else runs; every
            node's processes have a core of their own
-model:     the same; then all of it with two kills, beside the bits of server="auto"
+model:     the same with the periods of tests; then all of it with two kills, beside the bits of server="auto"
 """
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[4]
 os.environ.setdefault("SPARSEFW_SERVER_PROGRAM", str(ROOT / "build/bin/sparsefw-server"))
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SPARSEFW_BIN_DIR", str(ROOT / "build/bin"))
-if "speed" in sys.argv:  # nothing is killed: Ray's own periods, not the short ones of tests
+if sys.argv[1:2] == ["speed"]:  # nothing is killed: Ray's own periods, not the short ones of tests
     os.environ.update(
         RAY_health_check_initial_delay_ms="5000",
         RAY_health_check_period_ms="3000",
@@ -221,12 +222,13 @@ def kills(wanted: int, counts: list[int], pause: list[float]) -> dict[str, Any]:
 
 def pin(nodes: Any) -> None:
     """Each raylet and what it starts get a core of their own. The head and the driver run on both."""
-    for core, node in enumerate(nodes.nodes):
+    for core, node in zip(sorted(os.sched_getaffinity(0)), nodes.nodes, strict=False):
         (raylet,) = node.all_processes["raylet"]
         process = psutil.Process(raylet.process.pid)
         for each in (process, *process.children(recursive=True)):
             for thread in each.threads():
-                os.sched_setaffinity(thread.id, [core])
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    os.sched_setaffinity(thread.id, [core])
 
 
 def model(dense: Path, text: str, whole: bool) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def model(dense: Path, text: str, whole: bool) -> dict[str, Any]:
         runs = [("one", 1, 0), ("two", 2, 0), *([("whole, two kills", 2, 2)] if whole else [])]
         for label, count, most in runs:
             ignore = ["lm_head", *([] if most else [LATER])]
-            # Workers and tasks of each node have loaded PyTorch when the time begins.
+            # Tasks of each node have loaded PyTorch when the time begins.
             with clusters.cluster(count, store=1 << 30) as nodes:
                 if not most:
                     pin(nodes)

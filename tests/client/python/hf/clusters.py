@@ -20,7 +20,7 @@ from support.processes import wait_until
 
 # Nodes of one core stop idle processes after a second, and a new one loads PyTorch anew.
 os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
-# Each process of a node loads PyTorch and transformers. Compiled modules are kept, but not in the source tree:
+# Each process that runs tasks loads PyTorch and transformers. Compiled modules are kept, but not in the source tree:
 # compiling them takes longer than all else that a small test does.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).resolve().parents[4] / "build/pycache"))

@@ -356,6 +356,8 @@ def test_parts_of_a_gram_sum_add_up_to_the_bit_in_any_strips():
         part.round_to_float32()
         assert torch.equal(part.rows(0, 270), part.rows(0, 270).T)
         parts.append(part)
+    with pytest.raises(sparsefw.InvalidArgument, match="call round_to_float32 after the last batch"):
+        GramSum(270).rows(0, 1)
     strips = [sum(part.rows(first, last).double() for part in parts) for first, last in ((0, 133), (133, 270))]
     whole = GramSum(270)
     for part in parts:

@@ -1,4 +1,4 @@
-"""The node of a process."""
+"""What a process knows of its node."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import ray
 
 
 def here() -> str:
-    """Its id."""
+    """The id of the node that this process runs on."""
     return str(ray.get_runtime_context().get_node_id())
 
 
 @functools.cache
 def processor() -> str:
-    """Its type of processor."""
+    """The model of this machine's processor."""
     model = platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:

@@ -21,18 +21,20 @@ class Stored(NamedTuple):
 
 
 def array_of(value: Stored) -> npt.NDArray[Any]:
-    """Over the memory of the object: it must not be written to. bfloat16 is an array of the same bits."""
+    """An array over the memory of the object, which must not be written to; of bfloat16 its bits."""
     return from_storage(value.data, value.dtype, value.shape)
 
 
 def joined(strips: Sequence[Any]) -> npt.NDArray[Any]:
     """The matrix whose strips of rows are these objects; one of them is read at a time."""
-    first = array_of(ray.get(strips[0]))
+    values = array_of(ray.get(strips[0]))
     if len(strips) == 1:
-        return first
-    whole = np.empty((first.shape[1], first.shape[1]), first.dtype)
-    row = 0
-    for strip in strips:
+        return values
+    whole = np.empty((values.shape[1], values.shape[1]), values.dtype)
+    row = len(values)
+    whole[:row] = values
+    for strip in strips[1:]:
+        del values  # its object may leave the store
         values = array_of(ray.get(strip))
         whole[row : row + len(values)] = values
         row += len(values)

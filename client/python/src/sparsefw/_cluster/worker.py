@@ -59,6 +59,11 @@ class Solve:
         return (weight.T if self.transposed else weight)[self.rows[0] : self.rows[1]]
 
 
+def _weight(job: Solve) -> arrays.Buffer:
+    parameter = ray.get(job.weight[0])
+    return arrays.buffer_of(job.within(array_of(parameter)), parameter.dtype)
+
+
 @dataclasses.dataclass
 class Done:
     """The outcome of a job: `result` or `error`. Errors of the server are values, so that Ray's own errors
@@ -133,8 +138,7 @@ class Worker:
             with contextlib.suppress(Error):
                 self._grams.pop(key).delete()
         gram = self._gram(client, job, done)
-        parameter = ray.get(job.weight[0])
-        matrix = arrays.buffer_of(job.within(array_of(parameter)), parameter.dtype)
+        matrix = _weight(job)
         if job.sparsities is not None:
             others = {key: value for key, value in job.options.items() if key != "sparsity"}
             options, points = split_sweep({**others, "sparsity": list(job.sparsities)}, None)

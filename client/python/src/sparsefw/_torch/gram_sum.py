@@ -12,8 +12,10 @@ from sparsefw.errors import invalid
 
 # Tokens of one product. Fewer lose less to float32, more are faster.
 _TOKENS: Final = 1024
-# Rows of the sum that are computed at a time, from the diagonal on: half of a product, in the caches.
+# Rows of the sum that are computed at a time, from the diagonal on: all together, half of a whole product. On
+# a CPU a panel stays in the caches; devices are faster with large products.
 _PANEL: Final = 256
+_DEVICE_PANEL: Final = 2048
 
 
 @contextlib.contextmanager
@@ -57,8 +59,9 @@ def _full_precision() -> Iterator[None]:
 class GramSum:
     """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
 
-    Products of up to 1024 tokens are float32, their sum is float64. Only the upper triangle is computed. The
-    same batches in the same order give the same bits on the same machine with as many threads.
+    Products of up to 1024 tokens are float32, their sum is float64. They are symmetric, so about half of each
+    is computed. The same batches in the same order give the same bits, on the same machine with as many
+    threads.
 
     Attributes:
         d_in:   width of a token.
@@ -70,7 +73,9 @@ class GramSum:
         self.tokens = 0
         # Apple's devices have no float64.
         place = torch.device("cpu" if torch.device(device or "cpu").type == "mps" else device or "cpu")
-        # Right of the diagonal, and a few columns left of it; round_to_float32 makes the rest.
+        self._height = _PANEL if torch.device(device or "cpu").type == "cpu" else _DEVICE_PANEL
+        # Each panel is right from its diagonal block on; round_to_float32 makes the rest.
+        self._whole = False
         self._sum = torch.zeros(d_in, d_in, dtype=torch.float64, device=place)
 
     def add(self, inputs: Any) -> None:
@@ -79,6 +84,7 @@ class GramSum:
             turned = inputs.dim() == 2 and inputs.shape[0] == self.d_in
             hint = ", which looks transposed: pass x.T" if turned else ""
             raise invalid(f"inputs must be [..., tokens, {self.d_in}]; got {list(inputs.shape)}{hint}")
+        self._whole = False
         tokens = inputs.detach().reshape(-1, self.d_in)
         with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
@@ -97,9 +103,16 @@ class GramSum:
             panel = self._panel(start, end)
             self._sum[start:end, start:] = panel
             self._sum[start:, start:end] = panel.T
+        self._whole = True
 
     def rows(self, start: int, end: int) -> Any:
-        """Some rows of a sum that `round_to_float32` has made whole: float32 [end - start, d_in]."""
+        """Some rows of a sum that `round_to_float32` has made whole: float32 [end - start, d_in].
+
+        Raises:
+            InvalidArgument (CLIENT_ARGUMENT): it has not, or tokens were added since.
+        """
+        if not self._whole:
+            raise invalid("rows need a sum that is whole: call round_to_float32 after the last batch")
         return self._sum[start:end].float()
 
     def merge(self, other: GramSum) -> None:
@@ -107,6 +120,7 @@ class GramSum:
         if other.d_in != self.d_in:
             raise invalid(f"a sum of {self.d_in} features cannot take one of {other.d_in}")
         self._sum += other._sum.to(self._sum.device)
+        self._whole = self._whole and other._whole
         self.tokens += other.tokens
 
     @property
@@ -124,8 +138,8 @@ class GramSum:
         return whole
 
     def _panels(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.d_in, _PANEL):
-            yield start, min(start + _PANEL, self.d_in)
+        for start in range(0, self.d_in, self._height):
+            yield start, min(start + self._height, self.d_in)
 
     def _panel(self, start: int, end: int) -> Any:
         """Rows from the diagonal on, float32."""

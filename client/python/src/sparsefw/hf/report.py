@@ -234,9 +234,10 @@ def _nodes(cluster: dict[str, Any]) -> str:
     sent = sum(cluster["sent"].values())
     lost = f"; {cluster['lost_workers']} workers lost, {cluster['retries']} jobs run again"
     end = lost if cluster["lost_workers"] else ""
-    of_each = [sorted({node[what] for node in nodes if node[what]}) for what in ("processor", "pytorch")]
-    kinds = [kind for found in of_each if len(found) > 1 for kind in found]
-    if kinds:
+    kinds = sorted({node["processor"] for node in nodes if node["processor"]})
+    if len(kinds) < 2:
+        kinds = sorted({f"PyTorch with {node['pytorch']}" for node in nodes if node["pytorch"]})
+    if len(kinds) > 1:
         end += f"; mixed processors, so the bits depend on which node did what: {'; '.join(kinds)}"
     return (
         f"{len(shares)} nodes: {'; '.join(shares[:8])}{' ...' if len(shares) > 8 else ''}; sent by this "

@@ -110,7 +110,7 @@ def test_a_node_gets_a_gram_matrix_once(nodes, dense, folder, monkeypatch):
     next(iter(there))["processor"] = "another one"
     assert f"mixed processors, so the bits depend on which node did what: {processor()}; another one" in str(report)
     next(iter(there)).update(processor=processor(), pytorch="another path")
-    both = f"{torch.backends.cpu.get_cpu_capability()}; another path"
+    both = f"PyTorch with {torch.backends.cpu.get_cpu_capability()}; PyTorch with another path"
     assert f"mixed processors, so the bits depend on which node did what: {both}" in str(report)
 
 
@@ -128,14 +128,17 @@ def test_a_failed_run_cancels_nothing_but_its_refinement(nodes, dense, monkeypat
             patch.setattr(RayPool, part, stops)
             prune_model(dense / "dense", server=Ray(cpus=1), **endless)
         assert len(cancelled) == count
-    with pytest.raises(ray.exceptions.RayError):  # it has ended: its cores are free
+    with pytest.raises((ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError)):
         ray.get(cancelled[0], timeout=HANG)
+    wait_until(lambda: ray.available_resources().get("CPU") == 2, "the cores of the refinement")
 
 
 def test_workers_load_no_pytorch():
     """It takes seconds and half a GB on every node, and workers only hand arrays to servers."""
     program = "import sys, sparsefw._cluster.worker; print({'torch', 'transformers'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=HANG, check=True)
     assert found.stdout == "set()\n"
 
 

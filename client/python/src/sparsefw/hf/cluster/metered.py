@@ -23,7 +23,7 @@ class Spent:
     """Attributes:
     node:      where the task ran.
     processor: of that node, its type.
-    pytorch:   PyTorch's path for it: with others, sums may have other bits.
+    pytorch:   PyTorch's path for it. Others may give other bits.
     seconds:   of the task, without the wait for its arguments, but with that for what it fetches by itself:
                parts of a Gram matrix that it adds, inputs and targets of a refinement.
     read:      bytes of the arrays that it was given or has fetched, each once, wherever they were before.

@@ -34,6 +34,8 @@ from sparsefw.v1 import job_pb2
 
 # Seconds until the first task has run, PyTorch loaded.
 _PATIENCE: Final = 300.0
+# Seconds for an object to come from another node before Ray's slower way is taken.
+_FETCH: Final = 2.0
 # Seconds for what the last tasks cost to arrive.
 _MOMENT: Final = 2.0
 
@@ -97,8 +99,8 @@ class RayPool(Pool):
             raise errors.refuse(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "DEVICE_UNAVAILABLE",
-                f"no node of the Ray cluster has had cores for a task for {_PATIENCE:.0f} s; others have "
-                "them: a cluster is for one run at a time",
+                f"no node of the Ray cluster has had cores for a task for {_PATIENCE:.0f} s; another run has "
+                "them (a cluster is for one at a time), or tasks of a run of this process that failed",
             ) from None
 
     @property
@@ -129,11 +131,17 @@ class RayPool(Pool):
         self._facts.task(function.__name__, spent)
         return found if returns > 1 else found[0]
 
-    def start_refinement(self, name: str, *args: Any) -> Any:
-        """Starts tasks.refine, which is cancelled where the run fails: its arguments are there already."""
-        found = self.start(tasks.refine, name, *args, returns=2, retries=self._settings.max_attempts)
-        self._refining = found[0]
-        return found
+    def refine(
+        self, name: str, on_epoch: Callable[[int, float], None], *args: Any
+    ) -> tuple[dict[str, Any], Any]:
+        """(record, object of the tensors) of tasks.refine, which is cancelled where the run fails: its
+        arguments are there already.
+        """
+        record, arrays = self.start(tasks.refine, name, *args, returns=2, retries=self._settings.max_attempts)
+        self._refining = record
+        found = self.get(record, "refinement", on_epoch)
+        self._refining = None
+        return found, arrays
 
     def put_block(self, block: Any, layout: Block) -> Detached:
         """The block's skeleton and tensors. Jobs read their weights from the same objects."""
@@ -166,9 +174,12 @@ class RayPool(Pool):
         """
         started = time.monotonic()
         try:
-            while on_epoch and not ray.wait([ref], timeout=1.0, fetch_local=False)[0]:
-                self._tell(on_epoch)
-            ray.wait([ref])  # `get` alone sees an object of another node up to a second after it has come
+            while not ray.wait([ref], timeout=1.0, fetch_local=False)[0]:
+                if on_epoch:
+                    self._tell(on_epoch)
+            # `get` alone sees an object of another node up to a second after it has come. `wait` alone would
+            # never see one that this node has no room for, which `get` puts on disk.
+            ray.wait([ref], timeout=_FETCH)
             return ray.get(ref)
         except RayError as error:
             cause: BaseException = error

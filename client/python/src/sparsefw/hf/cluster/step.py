@@ -163,8 +163,9 @@ class RayStep(Step):
         apply(self.block, self.layout, tensors)
 
     def refine(self, settings: BlockRefinement, on_epoch: Callable[[int, float], None]) -> Refined:
-        record, arrays = self._pool.start_refinement(
+        found, arrays = self._pool.refine(
             f"refine {self.layout.name}",
+            on_epoch,
             self._work(*self._calls),
             settings,
             self._outcome,
@@ -173,7 +174,6 @@ class RayStep(Step):
             self._pool.seen(),
             *self._block.tensors,
         )
-        found: dict[str, Any] = self._pool.get(record, "refinement", on_epoch)
         if found["epoch"] == 0:
             return found, None
         tensors = {name: own_copy(value) for name, value in self._pool.get(arrays, "refinement").items()}
