@@ -194,6 +194,17 @@ def from_storage(data: npt.NDArray[np.uint8], dtype: str, shape: tuple[int, ...]
     return data.view(_STORAGE[dtype]).reshape(shape)
 
 
+def matrix_of(parameter: ArrayLike, expert: int | None, transposed: bool) -> Any:
+    """[d_out, d_in] of a parameter, over its memory.
+
+    Args:
+        expert:     index in the first dimension of a fused parameter, else None.
+        transposed: the parameter holds [d_in, d_out].
+    """
+    weight = parameter if expert is None else parameter[expert]
+    return weight.T if transposed else weight
+
+
 def buffer_of(array: npt.NDArray[Any], dtype: str) -> Buffer:
     """The bytes of what `from_storage` gave, or of a part of it, which is copied unless it is contiguous."""
     return Buffer(_bytes_of(np.ascontiguousarray(array)), dtype, tuple(array.shape))

@@ -30,8 +30,7 @@ class Solve:
     Attributes:
         name:     for Ray's dashboard.
         rows:     of the matrix, [first, last + 1).
-        expert:   index in the first dimension of a fused parameter, else None.
-        transposed: the parameter holds [d_in, d_out].
+        expert, transposed: where the matrix is in its parameter (arrays.matrix_of).
         weight, gram: objects, in tuples so that Ray does not fetch them before the job begins; the Gram
                   matrix is in strips of rows.
         gram_key: of the Gram matrix.
@@ -53,15 +52,12 @@ class Solve:
     sparsities: tuple[float, ...] | None
     trace: bool
 
-    def within(self, parameter: Any) -> Any:
-        """The rows, of a parameter's array."""
-        weight = parameter if self.expert is None else parameter[self.expert]
-        return (weight.T if self.transposed else weight)[self.rows[0] : self.rows[1]]
 
-
-def _weight(job: Solve) -> arrays.Buffer:
+def weight_of(job: Solve) -> arrays.Buffer:
+    """The rows of the weight that the job is for."""
     parameter = ray.get(job.weight[0])
-    return arrays.buffer_of(job.within(array_of(parameter)), parameter.dtype)
+    matrix = arrays.matrix_of(array_of(parameter), job.expert, job.transposed)
+    return arrays.buffer_of(matrix[slice(*job.rows)], parameter.dtype)
 
 
 @dataclasses.dataclass
@@ -138,7 +134,7 @@ class Worker:
             with contextlib.suppress(Error):
                 self._grams.pop(key).delete()
         gram = self._gram(client, job, done)
-        matrix = _weight(job)
+        matrix = weight_of(job)
         if job.sparsities is not None:
             others = {key: value for key, value in job.options.items() if key != "sparsity"}
             options, points = split_sweep({**others, "sparsity": list(job.sparsities)}, None)

@@ -12,10 +12,9 @@ from sparsefw.errors import invalid
 
 # Tokens of one product. Fewer lose less to float32, more are faster.
 _TOKENS: Final = 1024
-# Rows of the sum that are computed at a time, from the diagonal on: all together, half of a whole product. On
-# a CPU a panel stays in the caches; devices are faster with large products.
+# Rows of the sum that are handled at a time, from the diagonal on. On a CPU, the panels of a product are
+# half of it and stay in the caches; a device computes the whole product.
 _PANEL: Final = 256
-_DEVICE_PANEL: Final = 2048
 
 
 @contextlib.contextmanager
@@ -59,9 +58,9 @@ def _full_precision() -> Iterator[None]:
 class GramSum:
     """G = x.T @ x summed over batches x [tokens, d_in], where the activations are.
 
-    Products of up to 1024 tokens are float32, their sum is float64. They are symmetric, so about half of each
-    is computed. The same batches in the same order give the same bits, on the same machine with as many
-    threads.
+    Products of up to 1024 tokens are float32, their sum is float64. A CPU computes about half of a product,
+    which is symmetric. The same batches in the same order give the same bits, on the same machine with as
+    many threads.
 
     Attributes:
         d_in:   width of a token.
@@ -73,8 +72,8 @@ class GramSum:
         self.tokens = 0
         # Apple's devices have no float64.
         place = torch.device("cpu" if torch.device(device or "cpu").type == "mps" else device or "cpu")
-        self._height = _PANEL if torch.device(device or "cpu").type == "cpu" else _DEVICE_PANEL
-        # Each panel is right from its diagonal block on; round_to_float32 makes the rest.
+        self._height = _PANEL if torch.device(device or "cpu").type == "cpu" else d_in
+        # The upper triangle is right; round_to_float32 makes the rest.
         self._whole = False
         self._sum = torch.zeros(d_in, d_in, dtype=torch.float64, device=place)
 
@@ -89,7 +88,7 @@ class GramSum:
         with torch.no_grad(), exact_products(tokens.device):
             for part in tokens.split(_TOKENS):
                 values = part.to(torch.float32)
-                for start, end in self._panels():
+                for start, end in self._panels(self._height):
                     product = values[:, start:end].T @ values[:, start:]
                     self._sum[start:end, start:] += product.to(self._sum.device)
         self.tokens += len(tokens)
@@ -137,9 +136,9 @@ class GramSum:
             whole[start:, start:end] = panel.T
         return whole
 
-    def _panels(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self.d_in, self._height):
-            yield start, min(start + self._height, self.d_in)
+    def _panels(self, height: int = _PANEL) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.d_in, height):
+            yield start, min(start + height, self.d_in)
 
     def _panel(self, start: int, end: int) -> Any:
         """Rows from the diagonal on, float32."""

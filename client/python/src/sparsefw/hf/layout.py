@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from sparsefw.arrays import matrix_of
 from sparsefw.errors import invalid
 from sparsefw.torch import is_conv1d
 
@@ -61,8 +62,7 @@ class Matrix:
 
     def within(self, parameter: Any) -> Any:
         """[rows, columns], over the memory of a tensor of the parameter's shape."""
-        weight = parameter if self.expert is None else parameter[self.expert]
-        return weight.T if self.transposed else weight
+        return matrix_of(parameter, self.expert, self.transposed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ def work_folder(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def shards_of_a_sample():
     """The few samples of a test are as many shards: with two, sums in either order would be the same."""
     from sparsefw.hf.calibration import grams

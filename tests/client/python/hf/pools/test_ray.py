@@ -133,15 +133,6 @@ def test_a_failed_run_cancels_nothing_but_its_refinement(nodes, dense, monkeypat
     wait_until(lambda: ray.available_resources().get("CPU") == 2, "the cores of the refinement")
 
 
-def test_workers_load_no_pytorch():
-    """It takes seconds and half a GB on every node, and workers only hand arrays to servers."""
-    program = "import sys, sparsefw._cluster.worker; print({'torch', 'transformers'} & set(sys.modules))"
-    found = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=HANG, check=True)
-    assert found.stdout == "set()\n"
-
-
 def test_time_without_jobs_is_no_time_without_workers(nodes, monkeypatch):
     """Samples may pass a block for longer than workers are waited for, and all workers be lost meanwhile."""
     with Workers(Ray(cpus=1), 1, Facts()) as workers:

@@ -34,7 +34,7 @@ from sparsefw.v1 import job_pb2
 
 # Seconds until the first task has run, PyTorch loaded.
 _PATIENCE: Final = 300.0
-# Seconds for an object to come from another node before Ray's slower way is taken.
+# Seconds for an object to come from another node. After these the second that is saved does not count.
 _FETCH: Final = 2.0
 # Seconds for what the last tasks cost to arrive.
 _MOMENT: Final = 2.0
