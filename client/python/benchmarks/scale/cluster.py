@@ -1,10 +1,12 @@
 """Measures runs on raylets of this machine; prints JSON.
 
-    cluster.py simulated|overhead|memory|kills|speed|model [--out FILE] [--model FOLDER] [--text FILE]
+    cluster.py simulated|overhead|lost|memory|kills|speed|model [--out FILE] [--model FOLDER] [--text FILE]
                [--kills N] [--nodes N ...] [--pause LEAST MOST]
 
 simulated: 64 jobs that sleep for a second, on one and on eight nodes of one core
 overhead:  seconds of a job beside its solve, over many small ones
+lost:      seconds from Ray's word that the only worker is lost until another one on that node has its job;
+           --kills times
 memory:    the driver's peak memory with 128 and with 512 sequences
 kills:     a small model on each number of nodes, which are killed and added at seeded times until N kills;
            beside the bits of server="auto"
@@ -44,7 +46,7 @@ import ray  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
-from sparsefw._cluster.worker import Done, Started  # noqa: E402
+from sparsefw._cluster.worker import Done, Started, Worker  # noqa: E402
 from sparsefw.hf import Ray, prune_model  # noqa: E402
 from sparsefw.hf.cluster.facts import Facts  # noqa: E402
 from sparsefw.hf.cluster.workers import Workers  # noqa: E402
@@ -79,6 +81,48 @@ class Sleeper:
         """As a worker."""
         time.sleep(job.seconds)
         return Done(self._node)
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted(Sleep):
+    """A job that says in a file when and where it begins."""
+
+    path: str
+
+
+class Noting(Worker):
+    """A worker, with its server, that sleeps in place of solving."""
+
+    def solve(self, job: Noted) -> Done:
+        """As a worker."""
+        with open(job.path, "a") as file:
+            file.write(f"{time.time()} {os.getpid()}\n")
+        time.sleep(job.seconds)
+        return Done(self._node)
+
+
+def lost(kills: int) -> dict[str, Any]:
+    found = []
+    with tempfile.TemporaryDirectory() as name, clusters.cluster(1):
+        for number in range(kills):
+            facts, job = Facts(), Noted("job", 2.0, f"{name}/{number}")
+            told: list[float] = []
+
+            def kill(ended: Any, facts: Facts = facts, job: Noted = job, told: list[float] = told) -> None:
+                while not os.path.exists(job.path):
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                psutil.Process(int(Path(job.path).read_text().split()[1])).kill()
+                while not facts.lost_workers and not ended.wait(0.005):
+                    pass
+                told.append(time.time())
+
+            with Workers(Ray(cpus=1), 1, facts, Noting) as workers, clusters.meanwhile(kill):
+                workers.start()
+                assert len(list(workers.run([job], [0], lambda *_: None))) == 1
+            (_, _), (again, _) = (line.split() for line in Path(job.path).read_text().splitlines())
+            found.append(float(again) - told[0])
+    return {"seconds": found, "longest": max(found)}
 
 
 def simulated() -> dict[str, Any]:
@@ -280,7 +324,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["simulated", "overhead", "memory", "kills", "speed", "model"])
+    modes = ["simulated", "overhead", "lost", "memory", "kills", "speed", "model"]
+    parser.add_argument("what", choices=modes)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
@@ -291,6 +336,8 @@ def main() -> None:
     if given.what == "memory":
         few, many = memory(128), memory(512)
         found = {"runs": [few, many], "ratio": many["peak_bytes"] / few["peak_bytes"]}
+    elif given.what == "lost":
+        found = lost(given.kills)
     elif given.what == "kills":
         found = kills(given.kills, given.nodes, given.pause)
     elif given.what in ("speed", "model"):
