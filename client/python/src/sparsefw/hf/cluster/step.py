@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,6 +61,7 @@ def walk(
             roots.append(pool.start(tasks.collect, name, *taken, retries=_RETRIES, gpu=False))
             kept.append(list(taken))
             taken.clear()
+            _trim()
 
     calls = calls_of(source, samples, layout[-1].index, take)
     hidden = [list(roots) for _ in range(streams)]
@@ -73,6 +76,14 @@ def walk(
         if number % _LINEAGE == 0 and of_block is not layout[-1]:
             hidden = [[_again(pool, ref) for ref in stream] for stream in hidden]
             kept = [list(stream) for stream in hidden]
+
+
+def _trim() -> None:
+    """Gives freed memory back. glibc keeps it, and Ray's small objects lie in it, so that the next sample
+    would need new memory.
+    """
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _again(pool: RayPool, ref: Any) -> Any:
@@ -99,7 +110,6 @@ class RayStep(Step):
         self._calls = [pool.objects.detach_calls([calls[index] for index in shard]) for shard in shards]
         self._block = pool.put_block(block, layout)
         self._outcome: Any = None
-        self._kept: list[Any] = []
 
     def _work(self, *calls: Detached) -> tasks.BlockArguments:
         return tasks.BlockArguments(
