@@ -18,7 +18,7 @@ sparsefw_library(core
     cpu/iteration/tiled_product.cc cpu/iteration/vertex_update.cc
     cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/independent_steps.cc
     cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc
-    cpu/screen/screened_epoch_state.cc cpu/screen/speculative_steps.cc
+    cpu/screen/screened_epoch_state.cc cpu/screen/shared_steps.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
     cpu/linalg/half_product_loss.cc
     cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc cpu/linalg/row_dots.cc

@@ -16,11 +16,10 @@ ThresholdForecast<double> AfterALine(int64_t count) {
 }
 
 TEST(ThresholdForecastTest, FollowsALine) {
-  const auto forecast = AfterALine(20);
-  for (const int64_t ahead : {1, 5, 30}) {
-    const auto interval = forecast.At(ahead);
-    const double expected = 100 - 0.1 * static_cast<double>(19 + ahead);
-    EXPECT_NEAR(interval.middle, expected, 1e-9);
+  for (const int64_t count : {20, 60}) {
+    const auto interval = AfterALine(count).Next();
+    const double expected = 100 - 0.1 * static_cast<double>(count);
+    EXPECT_NEAR((interval.low + interval.high) / 2, expected, 1e-9);
     EXPECT_LT(interval.low, expected);
     EXPECT_GT(interval.high, expected);
   }
@@ -29,7 +28,7 @@ TEST(ThresholdForecastTest, FollowsALine) {
 TEST(ThresholdForecastTest, ReachesAsFarAsTheThresholdsLeftTheLine) {
   ThresholdForecast<double> forecast;
   for (int64_t i = 0; i < 20; ++i) forecast.Add(i % 2 == 0 ? 101 : 99);
-  const auto interval = forecast.At(1);
+  const auto interval = forecast.Next();
   EXPECT_LE(interval.low, 99);
   EXPECT_GE(interval.high, 101);
 }
@@ -40,42 +39,25 @@ TEST(ThresholdForecastTest, NoiseAroundALineAveragesOut) {
   for (int64_t i = 0; i < 60; ++i) {
     forecast.Add(100 - 0.1 * static_cast<double>(i) + (i % 2 == 0 ? 1 : -1));
   }
-  for (const int64_t ahead : {1, 8}) {
-    EXPECT_NEAR(forecast.At(ahead).middle, 100 - 0.1 * static_cast<double>(59 + ahead), 0.2);
-  }
+  const auto interval = forecast.Next();
+  EXPECT_NEAR((interval.low + interval.high) / 2, 94, 0.2);
 }
 
 TEST(ThresholdForecastTest, NeverGoesBelowZero) {
   ThresholdForecast<float> forecast;
-  for (int64_t i = 0; i < 10; ++i) forecast.Add(static_cast<float>(10 - i));
-  const auto interval = forecast.At(30);
+  for (int64_t i = 0; i < 11; ++i) forecast.Add(static_cast<float>(10 - i));
+  const auto interval = forecast.Next();
   EXPECT_EQ(interval.low, 0);
-  EXPECT_EQ(interval.middle, 0);
   EXPECT_GT(interval.high, 0);
 }
 
-TEST(ThresholdForecastTest, OneIterationUntilEnoughIsKnown) {
-  EXPECT_EQ(AfterALine(3).length(), 1);
-  EXPECT_GT(AfterALine(8).length(), 1);
+TEST(ThresholdForecastTest, ForgetsAndBeginsAgain) {
   auto forecast = AfterALine(8);
   forecast.Forget();
-  EXPECT_EQ(forecast.length(), 1);
-}
-
-TEST(ThresholdForecastTest, RunsGetLongerWhereLittleIsRepeated) {
-  auto forecast = AfterALine(8);
-  const int64_t first = forecast.length();
-  forecast.Learn(100, 10, false);
-  EXPECT_GT(forecast.length(), first);
-  for (int i = 0; i < 100; ++i) forecast.Learn(100, 0, false);
-  EXPECT_LE(forecast.length(), 64);
-  const int64_t longest = forecast.length();
-  forecast.Learn(100, 50, false);
-  EXPECT_EQ(forecast.length(), longest);
-  forecast.Learn(100, 90, false);
-  EXPECT_LT(forecast.length(), longest);
-  for (int i = 0; i < 100; ++i) forecast.Learn(100, 0, true);
-  EXPECT_EQ(forecast.length(), 1);
+  forecast.Begin(5);
+  forecast.Begin(500);  // one is known already
+  const auto interval = forecast.Next();
+  EXPECT_NEAR((interval.low + interval.high) / 2, 5, 1e-9);
 }
 
 }  // namespace

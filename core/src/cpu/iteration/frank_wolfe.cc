@@ -9,7 +9,7 @@
 #include "core/src/cpu/linalg/gram_product.h"
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/screen/independent_steps.h"
-#include "core/src/cpu/screen/speculative_steps.h"
+#include "core/src/cpu/screen/shared_steps.h"
 #include "core/src/cpu/select/rounding.h"
 #include "sparsefw/status_macros.h"
 
@@ -51,7 +51,7 @@ template <typename Real>
 std::unique_ptr<ScreenedSteps<Real>> MakeScreenedSteps(ScreenedEpoch<Real>& epoch,
                                                        RowSelector<Real>* rows,
                                                        const ParallelContext& context) {
-  if (rows == nullptr) return std::make_unique<SpeculativeSteps<Real>>(epoch, context);
+  if (rows == nullptr) return std::make_unique<SharedSteps<Real>>(epoch, context);
   return std::make_unique<IndependentSteps<Real>>(epoch, *rows, context);
 }
 

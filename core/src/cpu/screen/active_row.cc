@@ -245,22 +245,6 @@ void ActiveRow<Real>::StoreMask(const ScreenedLayer<Real>& layer) const {
   }
 }
 
-template <typename Real>
-void ActiveRow<Real>::SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const {
-  saved.values.assign(values_.row(kProduct), values_.row(0) + values_.size());
-  saved.bits.assign(bits_.row(kPrevious), bits_.row(0) + bits_.size());
-  saved.scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
-  saved.state = state_;
-}
-
-template <typename Real>
-void ActiveRow<Real>::RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved) {
-  std::copy(saved.values.begin(), saved.values.end(), values_.row(kProduct));
-  std::copy(saved.bits.begin(), saved.bits.end(), bits_.row(kPrevious));
-  layer.relaxed.scales()[static_cast<size_t>(row_)] = saved.scale;
-  state_ = saved.state;
-}
-
 template class ActiveRow<float>;
 template class ActiveRow<double>;
 

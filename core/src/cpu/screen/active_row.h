@@ -14,7 +14,7 @@
 //   screened_epoch         all rows from one pair of full products E, U to the next
 //   screened_steps         how rows take iterations: many each, or one at a time
 //   independent_steps      rows that share no budget
-//   speculative_steps      rows that do: ahead of the threshold that threshold_forecast predicts
+//   shared_steps           rows that do: the threshold lies near what threshold_forecast says
 //   screen_kernels         the vectorised loops
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_ACTIVE_ROW_H_
@@ -56,8 +56,6 @@ class ActiveRow {
  public:
   // Its values, its column and where that lies in a row of G; bits.
   static constexpr int64_t kBytesPerLane = 7 * static_cast<int64_t>(sizeof(Real)) + 9;
-  // What iterations change of it.
-  static constexpr int64_t kSavedBytesPerLane = 5 * static_cast<int64_t>(sizeof(Real)) + 1;
 
   // The movement's scalars at E_s, U_{s-1}, V_{s-1}, which have not moved yet.
   void Measure(const ScreenedLayer<Real>& layer, int64_t row);
@@ -130,16 +128,6 @@ class ActiveRow {
     int64_t swapped = 0;       // not 0: U_{t-1} and U_{t-2} have changed places
     int64_t toggled = 0;
   };
-  // All that iterations change, to take them back.
-  struct Saved {
-    std::vector<Real> values;
-    std::vector<uint64_t> bits;
-    LazyScale scale;
-    State state;
-  };
-  void SaveTo(const ScreenedLayer<Real>& layer, Saved& saved) const;
-  // The columns must be those of SaveTo.
-  void RestoreFrom(const ScreenedLayer<Real>& layer, const Saved& saved);
 
   // For checkpoints.
   std::span<const uint32_t> cols() const { return cols_; }
@@ -150,8 +138,8 @@ class ActiveRow {
  private:
   enum Value : int64_t {
     kWeights,
-    kStartProduct,   // E_0
-    kProduct,        // from here on iterations change them
+    kStartProduct,  // E_0
+    kProduct,
     kVertexProduct,  // U_{t-1} and U_{t-2}, in turns
     kOtherProduct,
     kEntries,  // x of the relaxed mask
@@ -161,7 +149,7 @@ class ActiveRow {
   enum Bit : int64_t {
     kFixed,
     kStart,
-    kPrevious,  // V_{t-1}; from here on iterations change them
+    kPrevious,  // V_{t-1}
     kOlder,     // V_{t-2}
     kVertex,
     kBitCount

@@ -22,16 +22,15 @@ inline constexpr double kFewRestarts = 0.5;
 // An epoch pays with at most such a share of the columns active. Per row at alpha 0.75, 0.4 and 0.3
 // are slower, since epochs begin later; at alpha 0.5 they are 5 % faster (section 12).
 inline constexpr double kLargestShare = 0.5;
-// And with so many values a weight for rows, their saved states and, where rows keep what they
-// gather, rows of G: with 6, 9 and 16 the first epoch begins at iteration 600, 350 and 150
-// (section 10). Iterations ask for `kToggledShare` of the rows of G in the first epoch.
+// And with so many values a weight for rows and, where rows keep what they gather, rows of G: with
+// 6, 9 and 16 the first epoch begins at iteration 600, 350 and 150 (section 10). Iterations ask for
+// `kToggledShare` of the rows of G in the first epoch.
 template <typename Real>
 inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real));
 inline constexpr double kToggledShare = 0.65;
 // What one holds after all, for estimates: rows that begin anew have more columns than those that
 // were counted, and vectors room. At 2048x2048, one budget for all rows, 60 %, alpha = 0.9: 11.3
-// values a weight (section 11), with a second saved state that is gone since (299 and 283 MiB for
-// the whole solve).
+// values a weight (section 11).
 template <typename Real>
 inline constexpr int64_t kHeldBytesPerWeight = 23 * static_cast<int64_t>(sizeof(Real)) / 2;
 

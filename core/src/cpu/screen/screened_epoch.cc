@@ -90,18 +90,16 @@ void ScreenedEpoch<Real>::PlanThreshold() {
   shared_.Begin(free > 0 ? 0 : least, kFirstSharedWindow);
 }
 
-// Decides by the columns that each row would have. Rows of one budget also keep a state to go back
-// to and lists of candidates, which take about as much.
+// Decides by the columns that each row would have.
 template <typename Real>
 bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together) const {
   if (always_) return true;
-  const int64_t saved = iterate_.groups.whole_matrix ? 2 * ActiveRow<Real>::kSavedBytesPerLane : 0;
   double bytes = 0;
   double share = 0;
   for (const int64_t count : lanes) {
     const auto active = static_cast<double>(count);
     share += active;
-    bytes += active * static_cast<double>(ActiveRow<Real>::kBytesPerLane + saved);
+    bytes += active * static_cast<double>(ActiveRow<Real>::kBytesPerLane);
     if (together) bytes += kToggledShare * active * active * static_cast<double>(sizeof(Real));
   }
   const auto size = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);

@@ -1,9 +1,8 @@
 // How the rows of an epoch take their iterations.
 //
-// Open-loop steps are known beforehand, so that a row takes many before the next row is begun:
-// independent_steps.h where it has a budget of its own, speculative_steps.h where all rows share
-// one. Line search and the gap stop need every row after every step: the same two, one iteration at
-// a time.
+// Rows with a budget of their own (independent_steps.h) take many open-loop steps before the next
+// row is begun, since these steps are known beforehand. Line search and the gap stop need every row
+// after every step. So does one budget for all rows (shared_steps.h).
 #ifndef SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_STEPS_H_
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_STEPS_H_
 
@@ -48,7 +47,7 @@ class ScreenedSteps {
  public:
   virtual ~ScreenedSteps() = default;
 
-  // Open-loop iterations from `first` on inside the epoch, `limit` >= 1 at most.
+  // Open-loop iterations from `first` on inside the epoch: one to `limit` of them.
   virtual absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) = 0;
 
   // Iteration `iteration`. step_of(b_t - b_{t-1}) says the step; below 0: it cannot be taken here.

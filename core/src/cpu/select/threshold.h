@@ -18,6 +18,11 @@ template <typename Real>
 struct WindowScores {
   int64_t above = 0;
   std::vector<MatrixCandidate<Real>> inside;
+
+  void Clear() {
+    above = 0;
+    inside.clear();
+  }
 };
 
 template <typename Real>

@@ -1,0 +1,160 @@
+#include "core/src/cpu/screen/shared_steps.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "core/src/frank_wolfe/recurrence.h"
+#include "sparsefw/status_macros.h"
+
+namespace sparsefw::cpu {
+namespace {
+
+// A forecast from before so many iterations is forgotten.
+constexpr int64_t kStale = 4;
+
+}  // namespace
+
+template <typename Real>
+void SharedSteps<Real>::Begin(int64_t iteration) {
+  if (iteration - next_ > kStale || iteration < next_) forecast_.Forget();
+  next_ = iteration + 1;
+  forecast_.Begin(epoch_.shared_plan().last.threshold);
+  window_ = forecast_.Next();
+  for (BlockScan& scan : scans_) {
+    scan.scores.Clear();
+    scan.next = 0;
+    scan.sums = {};
+  }
+  if (!grams_.empty()) return;
+  grams_.resize(static_cast<size_t>(epoch_.iterate().layer->rows));
+  for (size_t row = 0; row < grams_.size(); ++row) {
+    epoch_.row(static_cast<int64_t>(row)).BeginGram(grams_[row], 0);
+  }
+}
+
+// V_t enters U.
+template <typename Real>
+void SharedSteps<Real>::Apply(int64_t row, size_t block, Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  StepSums& sums = scans_[block].sums;
+  active.Apply(epoch_.layer(), grams_[static_cast<size_t>(row)], scratch.toggles);
+  sums.vertex_loss_change += active.vertex_loss_change();
+  sums.toggled += active.toggled();
+}
+
+// E_t -> E_{t+1}. A row that leaves its radius begins anew.
+template <typename Real>
+void SharedSteps<Real>::Move(int64_t row, size_t block, double step, Scratch& scratch) {
+  epoch_.row(row).Advance(epoch_.layer(), step);
+  if (!epoch_.row(row).WithinRadius()) {
+    Iterate<Real>& it = epoch_.iterate();
+    epoch_.RestartRow(row, scratch.columns, [&] {
+      std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
+    });
+    epoch_.row(row).BeginGram(grams_[static_cast<size_t>(row)], 0);
+    step = 0;
+  }
+  Scan(row, block, step, scratch);
+}
+
+// What lies above the window is in the vertex; what lies inside waits for the threshold.
+template <typename Real>
+void SharedSteps<Real>::Scan(int64_t row, size_t block, double step, Scratch& scratch) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  WindowScores<Real>& scores = scans_[block].scores;
+  const RowOperands<Real> operands = active.Operands();
+  Kernels<Real>().update_and_scan(operands, static_cast<Real>(step), window_.low, window_.high,
+                                  active.vertex(), scratch.row.bits.data());
+  scores.above += CountBits(active.vertex(), active.words()) + active.capacity;
+  for (int64_t word = 0; word < active.words(); ++word) {
+    ForEachBit(scratch.row.bits.data()[word], word, [&](int64_t lane) {
+      scores.inside.push_back({operands.weights[lane] * operands.product[lane],
+                               static_cast<uint32_t>(row), static_cast<uint32_t>(lane)});
+    });
+  }
+}
+
+template <typename Real>
+absl::Status SharedSteps<Real>::ScanAnew() {
+  window_ = {0, std::numeric_limits<Real>::max()};
+  for (BlockScan& scan : scans_) scan.scores.Clear();
+  return this->ForEachRow(
+      [&](int64_t row, size_t block, Scratch& scratch) { Scan(row, block, 0, scratch); });
+}
+
+// V_{t+1} of the row is complete.
+template <typename Real>
+void SharedSteps<Real>::Choose(int64_t row, size_t block, const Threshold<Real>& threshold) {
+  ActiveRow<Real>& active = epoch_.row(row);
+  BlockScan& scan = scans_[block];
+  const std::vector<MatrixCandidate<Real>>& inside = scan.scores.inside;
+  for (; scan.next < inside.size() && inside[scan.next].row == row; ++scan.next) {
+    if (threshold.Selects(inside[scan.next])) SetBit(active.vertex(), inside[scan.next].col);
+  }
+  active.Commit();
+  scan.sums.vertex_inner += active.movement().vertex_inner;
+}
+
+template <typename Real>
+StepSums SharedSteps<Real>::Total() const {
+  StepSums total;
+  for (const BlockScan& scan : scans_) total.Add(scan.sums);
+  return total;
+}
+
+template <typename Real>
+absl::StatusOr<ScreenedOutcome> SharedSteps<Real>::ChooseVertex() {
+  const auto find = [&]() -> std::optional<Threshold<Real>> {
+    auto found = FindThreshold(scans_, epoch_.free_of_matrix(), window_.low, window_.high, merged_);
+    // The scores above the window are exactly as many as are wanted: their least is not known.
+    if (found && !found->any && found->value > 0) return std::nullopt;
+    return found;
+  };
+  std::optional<Threshold<Real>> found = find();
+  if (!found) {
+    SPARSEFW_RETURN_IF_ERROR(ScanAnew());
+    found = find();
+  }
+  RowPlan<Real>& plan = epoch_.shared_plan();
+  ScreenedOutcome outcome;
+  // No threshold: all wanted scores are beyond the columns' window.
+  outcome.selected = found && plan.Follow(found->value);
+  if (outcome.selected) {
+    plan.last.threshold = found->value;
+    forecast_.Add(found->value);
+    SPARSEFW_RETURN_IF_ERROR(
+        this->ForEachRow([&](int64_t row, size_t block, Scratch&) { Choose(row, block, *found); }));
+  }
+  outcome.sums.push_back(Total());
+  return outcome;
+}
+
+template <typename Real>
+absl::StatusOr<ScreenedOutcome> SharedSteps<Real>::Take(int64_t first, int64_t /*limit*/) {
+  Begin(first);
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
+    Apply(row, block, scratch);
+    Move(row, block, OpenLoopStep<Real>(first), scratch);
+  }));
+  return ChooseVertex();
+}
+
+template <typename Real>
+absl::StatusOr<ScreenedOutcome> SharedSteps<Real>::TakeOne(
+    int64_t iteration, absl::FunctionRef<double(double)> step_of) {
+  Begin(iteration);
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow(
+      [&](int64_t row, size_t block, Scratch& scratch) { Apply(row, block, scratch); }));
+  const StepSums sums = Total();
+  const double step = step_of(sums.vertex_loss_change);
+  if (step < 0) return ScreenedOutcome{.sums = {sums}, .stepped = false};
+  SPARSEFW_RETURN_IF_ERROR(this->ForEachRow(
+      [&](int64_t row, size_t block, Scratch& scratch) { Move(row, block, step, scratch); }));
+  return ChooseVertex();
+}
+
+template class SharedSteps<float>;
+template class SharedSteps<double>;
+
+}  // namespace sparsefw::cpu
