@@ -2,12 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
-#include "core/src/cpu/screen/screen_kernels.h"
+#include "core/src/cpu/linalg/kernels.h"
+#include "core/src/select/bit_rows.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {
@@ -68,13 +74,70 @@ TEST(ThresholdTest, NothingInsideIsWanted) {
   }
 }
 
-TEST(SelectLargestTest, NothingIsWanted) {
+// What select_largest must give: of equal scores the later ones.
+std::vector<uint64_t> LargestOf(const Matrix<float>& scores, int64_t wanted) {
+  std::vector<int64_t> order;
+  for (int64_t col = 0; col < scores.cols(); ++col) {
+    if (scores(0, col) > 0) order.push_back(col);
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::pair(scores(0, a), a) > std::pair(scores(0, b), b);
+  });
+  std::vector<uint64_t> bits(static_cast<size_t>(scores.cols() + 63) / 64);
+  for (int64_t i = 0; i < std::min(wanted, std::ssize(order)); ++i) {
+    SetBit(bits.data(), order[static_cast<size_t>(i)]);
+  }
+  return bits;
+}
+
+Matrix<float> RandomScores(int64_t cols, bool ties) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  Matrix<float> scores(1, cols);
+  for (int64_t col = 0; col < cols; ++col) {
+    const float score = normal(random);
+    scores(0, col) = ties ? std::round(2 * score) : std::exp(8 * score) - 1;
+  }
+  return scores;
+}
+
+TEST(SelectLargestTest, ExactWhateverTheGuess) {
+  for (const bool ties : {false, true}) {
+    const Matrix<float> scores = RandomScores(16 * kLaneGroup, ties);
+    const auto positive =
+        std::count_if(scores.data(), scores.data() + scores.cols(), [](float s) { return s > 0; });
+    for (const int64_t wanted : {int64_t{0}, int64_t{1}, int64_t{60}, positive, positive + 1}) {
+      for (const float threshold : {0.0F, 1e-6F, 0.7F, 1e6F, kMost}) {
+        ThresholdGuess<float> guess{threshold, 0};
+        std::vector<uint64_t> vertex(4, ~uint64_t{0});
+        for (int again = 0; again < 2; ++again) {  // with the guess that it leaves, too
+          Kernels<float>().select_largest(scores.data(), 16, wanted, guess, vertex.data());
+          EXPECT_EQ(vertex, LargestOf(scores, wanted)) << ties << wanted << " " << threshold;
+        }
+      }
+    }
+  }
+}
+
+TEST(SelectLargestTest, SaysTheLeastScoreSelected) {
   Matrix<float> scores(1, kLaneGroup);
-  for (int64_t i = 0; i < kLaneGroup; ++i) scores.data()[i] = 1;
-  uint64_t vertex = ~uint64_t{0};
-  ThresholdGuess<float> guess;
-  EXPECT_EQ(KernelsOfScreening<float>().select_largest(scores.data(), 1, 0, guess, &vertex), 0);
+  for (int64_t col = 0; col < 5; ++col) scores(0, col) = static_cast<float>(col + 1);
+  for (const auto& [wanted, least] :
+       std::vector<std::pair<int64_t, float>>{{0, 0}, {1, 5}, {4, 2}, {5, 1}, {6, 0}}) {
+    uint64_t vertex = 0;
+    ThresholdGuess<float> guess;
+    EXPECT_EQ(Kernels<float>().select_largest(scores.data(), 1, wanted, guess, &vertex), least);
+  }
+}
+
+// A guess of the largest value would make every later search long.
+TEST(SelectLargestTest, WhereNoneIsPositiveNothingIsGuessed) {
+  Matrix<float> scores(1, kLaneGroup);
+  uint64_t vertex = 0;
+  ThresholdGuess<float> guess{1, 1};
+  EXPECT_EQ(Kernels<float>().select_largest(scores.data(), 1, 3, guess, &vertex), 0);
   EXPECT_EQ(vertex, 0);
+  EXPECT_EQ(guess.threshold, 0);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "core/src/cpu/linalg/kernels.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/linalg/kernels.cc"
@@ -185,10 +187,148 @@ void ZeroMasked(int64_t words, const Real* HWY_RESTRICT a, const uint64_t* HWY_R
   }
 }
 
+template <typename Real>
+HWY_INLINE int64_t CountOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  size_t count = 0;
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    count += hn::CountTrue(d, hn::Gt(hn::Load(d, scores + col), limits));
+  }
+  return static_cast<int64_t>(count);
+}
+
+// The least score above `limit`; the largest value where none is.
+template <typename Real>
+HWY_INLINE Real LeastOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limits = hn::Set(d, limit);
+  auto least = hn::Set(d, std::numeric_limits<Real>::max());
+  for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
+    const auto score = hn::Load(d, scores + col);
+    least = hn::IfThenElse(hn::Gt(score, limits), hn::Min(least, score), least);
+  }
+  return hn::GetLane(hn::MinOfLanes(d, least));
+}
+
+// The `rank` largest score of those over `low`.
+template <typename Real>
+Real NthOver(const Real* scores, int64_t groups, Real low, int64_t rank) {
+  std::vector<Real> over;
+  for (int64_t col = 0; col < groups * kLaneGroup; ++col) {
+    if (scores[col] > low) over.push_back(scores[col]);
+  }
+  std::nth_element(over.begin(), over.begin() + rank - 1, over.end(), std::greater<Real>());
+  return over[static_cast<size_t>(rank - 1)];
+}
+
+// More than `wanted` - 1 scores lie over `low`, fewer over `high`.
+template <typename Real>
+struct Bracket {
+  Real low = 0;
+  Real high = std::numeric_limits<Real>::max();
+  int64_t over_low = 0;
+  int64_t over_high = 0;
+};
+
+// Probes from the guess on, to the side where the threshold is, until few scores are left
+// between the ends.
+template <typename Real>
+HWY_INLINE Bracket<Real> BracketThreshold(const Real* HWY_RESTRICT scores, int64_t groups,
+                                          int64_t wanted, ThresholdGuess<Real>& guess) {
+  constexpr int kProbes = 12;
+  constexpr int64_t kFew = 2;
+  Bracket<Real> bracket;
+  bracket.over_low = -1;  // not counted yet
+  Real probe = guess.threshold;
+  for (int i = 0; i < kProbes && probe > 0; ++i) {
+    const int64_t over = CountOver(scores, groups, probe);
+    (over >= wanted ? bracket.low : bracket.high) = probe;
+    (over >= wanted ? bracket.over_low : bracket.over_high) = over;
+    const bool below_known = bracket.over_low >= 0;
+    const bool above_known = bracket.high < std::numeric_limits<Real>::max();
+    if (below_known && above_known) {
+      const int64_t between = bracket.over_low - bracket.over_high;
+      if (between <= kFew) break;
+      const Real width = bracket.high - bracket.low;
+      if (i < 4) guess.spacing = width / static_cast<Real>(between);
+      const auto share = (static_cast<Real>(wanted - bracket.over_high) - static_cast<Real>(0.5)) /
+                         static_cast<Real>(between);
+      probe = bracket.high - width * share;
+      if (!(probe > bracket.low && probe < bracket.high)) break;
+      continue;
+    }
+    // A little too far rather than not far enough.
+    const auto missing = static_cast<Real>((over >= wanted ? over - wanted : wanted - over) + 1);
+    const Real step = guess.spacing * missing * static_cast<Real>(1 << i);
+    probe = over >= wanted ? probe + step : probe - step;
+  }
+  if (bracket.over_low < 0) bracket.over_low = CountOver(scores, groups, Real{0});
+  return bracket;
+}
+
+template <typename Real>
+HWY_INLINE void SelectOver(const Real* HWY_RESTRICT scores, int64_t groups, Real threshold,
+                           int64_t equal_wanted, uint64_t* HWY_RESTRICT vertex) {
+  const hn::ScalableTag<Real> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto limit = hn::Set(d, threshold);
+  const int64_t end = groups * kLaneGroup;
+  for (int64_t first = (end - 1) / kWord * kWord; first >= 0; first -= kWord) {
+    uint64_t over = 0;
+    uint64_t equal = 0;
+    for (int64_t col = first; col < std::min(end, first + kWord); col += lanes) {
+      const auto score = hn::Load(d, scores + col);
+      over |= BitsAt(d, hn::Gt(score, limit), static_cast<size_t>(col - first));
+      equal |= BitsAt(d, hn::Eq(score, limit), static_cast<size_t>(col - first));
+    }
+    // The later of equal ones.
+    auto found = static_cast<int64_t>(hwy::PopCount(equal));
+    for (; found > equal_wanted; --found) equal &= equal - 1;
+    equal_wanted -= found;
+    vertex[first / kWord] = over | equal;
+  }
+}
+
+template <typename Real>
+Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t wanted,
+                   ThresholdGuess<Real>& guess, uint64_t* HWY_RESTRICT vertex) {
+  if (wanted == 0) {
+    std::fill_n(vertex, (groups * kLaneGroup + kWord - 1) / kWord, 0);
+    return 0;
+  }
+  if (!(guess.spacing > 0)) guess.spacing = guess.threshold * static_cast<Real>(0.01);
+  const Bracket<Real> bracket = BracketThreshold(scores, groups, wanted, guess);
+  if (bracket.over_low <= wanted && bracket.low == 0) {  // every positive one
+    SelectOver(scores, groups, Real{0}, 0, vertex);
+    guess.threshold = bracket.over_low > 0 ? LeastOver(scores, groups, Real{0}) : 0;
+    return bracket.over_low < wanted ? 0 : guess.threshold;
+  }
+  constexpr int64_t kMany = 16;
+  Real threshold = bracket.low;
+  int64_t over = bracket.over_low;
+  if (over - bracket.over_high > kMany) {  // no guess, or a poor one
+    threshold = NthOver(scores, groups, threshold, wanted);
+    over = CountOver(scores, groups, threshold);
+  }
+  // One after the other, from below.
+  while (over >= wanted) {
+    threshold = LeastOver(scores, groups, threshold);
+    over = bracket.over_low - bracket.over_high == 1 ? bracket.over_high
+                                                     : CountOver(scores, groups, threshold);
+  }
+  SelectOver(scores, groups, threshold, wanted - over, vertex);
+  guess.threshold = threshold;
+  return threshold;
+}
+
 // Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr RowKernels<Real> kRowKernels = {UpdateAndScan<Real>, UpdateAndScore<Real>,
-                                          UpdateAndSelect<Real>, MaskedDot<Real>, ZeroMasked<Real>};
+                                          SelectLargest<Real>, UpdateAndSelect<Real>,
+                                          MaskedDot<Real>,     ZeroMasked<Real>};
 const RowKernels<float>* FloatKernels() { return &kRowKernels<float>; }
 const RowKernels<double>* DoubleKernels() { return &kRowKernels<double>; }
 

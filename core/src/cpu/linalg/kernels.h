@@ -26,6 +26,14 @@ struct RowOperands {
 // Columns of the widest vector.
 inline constexpr int64_t kLaneGroup = 16;
 
+// Where the threshold of a selection was, and how far apart scores lay there; 0: not
+// known.
+template <typename Real>
+struct ThresholdGuess {
+  Real threshold = 0;
+  Real spacing = 0;
+};
+
 // The loops for the processor at hand: Kernels<Real>().masked_dot(...).
 template <typename Real>
 struct RowKernels {
@@ -38,6 +46,12 @@ struct RowKernels {
 
   // E += step * (U - E);  scores = W.E
   void (*update_and_score)(const RowOperands<Real>& row, Real step, Real* scores);
+
+  // The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
+  // least of them, 0 where no other is positive. Exact whatever the guess, which is brought
+  // up to date.
+  Real (*select_largest)(const Real* scores, int64_t groups, int64_t wanted,
+                         ThresholdGuess<Real>& guess, uint64_t* vertex);
 
   // The fused pass for groups of a few columns, small enough for one vector and a
   // power of two; nothing is done for others:

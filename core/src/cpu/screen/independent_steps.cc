@@ -57,8 +57,8 @@ bool IndependentSteps<Real>::Select(int64_t row, double step, Scratch& scratch) 
   }
   Kernels<Real>().update_and_score(operands, static_cast<Real>(step), scores);
   RowPlan<Real>& plan = epoch_.plan(row);
-  return plan.Follow(KernelsOfScreening<Real>().select_largest(
-      scores, active.groups(), active.capacity, plan.last, active.vertex()));
+  return plan.Follow(Kernels<Real>().select_largest(scores, active.groups(), active.capacity,
+                                                    plan.last, active.vertex()));
 }
 
 template <typename Real>

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/screen/column_choice.h"
-#include "core/src/cpu/screen/screen_kernels.h"
 
 namespace sparsefw::cpu {
 

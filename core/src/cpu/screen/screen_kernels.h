@@ -21,13 +21,6 @@ struct ScreenTest {
   Real high = 0;
 };
 
-// Where the threshold of a selection was, and how far apart scores lay there.
-template <typename Real>
-struct ThresholdGuess {
-  Real threshold = 0;
-  Real spacing = 0;
-};
-
 // A row of G on the active columns and what it is multiplied by.
 template <typename Real>
 struct GramTerm {
@@ -71,12 +64,6 @@ struct ScreenKernels {
   // the cache meanwhile.
   void (*gather_row)(const Real* from, const Real* next, const int32_t* offsets, int64_t count,
                      Real* out);
-
-  // The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
-  // least of them, 0 where no other is positive. Exact whatever the guess, which is brought
-  // up to date.
-  Real (*select_largest)(const Real* scores, int64_t groups, int64_t wanted,
-                         ThresholdGuess<Real>& guess, uint64_t* vertex);
 
   ChangeSums (*sum_change)(const VertexChange<Real>& change, const Real* a, const Real* b);
 

@@ -9,28 +9,7 @@
 #include "core/src/cpu/linalg/kernels.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// The score, rounded as the kernels round it.
-template <typename Real>
-Real ScoreAt(const RowOperands<Real>& operands, int64_t col) {
-  return operands.weights[col] * operands.product[col];
-}
-
-// Where the guess missed.
-template <typename Real>
-void CollectPositive(const RowOperands<Real>& operands, WindowScores<Real>& scores) {
-  scores.above = 0;
-  scores.inside.clear();
-  for (int64_t word = 0; word < operands.words; ++word) {
-    ForEachBit(~operands.fixed[word], word, [&](int64_t col) {
-      const Real score = ScoreAt(operands, col);
-      if (score > 0) scores.inside.push_back({score, 0, static_cast<uint32_t>(col)});
-    });
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 template <typename Real>
 RowSelector<Real>::RowSelector(Iterate<Real>& iterate)
@@ -72,34 +51,13 @@ template <typename Real>
 double RowSelector<Real>::SelectInRow(int64_t row, Real step, RowScratch<Real>& scratch) {
   const RowOperands<Real> operands = iterate_.Row(row);
   uint64_t* const vertex = iterate_.vertex.row(row);
-  ScoreWindow<Real>& guess = guesses_[static_cast<size_t>(row)];
-  const int64_t free = free_[static_cast<size_t>(row)];
-  WindowScores<Real>& scores = scratch.scores;
-  double inner = Kernels<Real>().update_and_scan(operands, step, guess.low(), guess.high(), vertex,
-                                                 scratch.bits.data());
-  scores.above = CountBits(vertex, operands.words);
-  scores.inside.clear();
-  for (int64_t word = 0; word < operands.words; ++word) {
-    ForEachBit(scratch.bits.data()[word], word, [&](int64_t col) {
-      scores.inside.push_back({ScoreAt(operands, col), 0, static_cast<uint32_t>(col)});
-    });
-  }
-  const std::span own(&scratch, 1);
-  auto threshold = FindThreshold(own, free, guess.low(), guess.high(), scratch.merged);
-  const bool found = threshold.has_value();
-  if (!found) {
-    std::fill_n(vertex, operands.words, 0);
-    CollectPositive(operands, scores);
-    threshold = FindThreshold(own, free, Real{0}, Real{0}, scratch.merged);
-  }
-  guess.Move(threshold->value, found);
-  for (const MatrixCandidate<Real>& candidate : scores.inside) {
-    if (!threshold->Selects(candidate)) continue;
-    SetBit(vertex, candidate.col);
-    inner -= static_cast<double>(operands.weights[candidate.col]) *
-             static_cast<double>(operands.product[candidate.col]);
-  }
-  return found ? inner : VertexInner(operands, operands.product, vertex, scratch.bits.data());
+  const auto index = static_cast<size_t>(row);
+  Real* const scores = scratch.row_scores.data();
+  Kernels<Real>().update_and_score(operands, step, scores);
+  Kernels<Real>().zero_masked(operands.words, scores, operands.fixed, scores);
+  Kernels<Real>().select_largest(scores, operands.lanes / kLaneGroup, free_[index], guesses_[index],
+                                 vertex);
+  return VertexInner(operands, operands.product, vertex, scratch.bits.data());
 }
 
 template <typename Real>

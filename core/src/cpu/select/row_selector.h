@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/src/cpu/iteration/iterate.h"
+#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/select/threshold.h"
 #include "core/src/cpu/select/vertex_selector.h"
-#include "core/src/frank_wolfe/score_window.h"
 #include "core/src/select/group_select.h"
 #include "sparsefw/matrix.h"
 
@@ -24,8 +24,6 @@ struct RowScratch {
 
   Matrix<uint64_t> bits;
   Matrix<Real> row_scores;
-  WindowScores<Real> scores;
-  std::vector<MatrixCandidate<Real>> merged;
 };
 
 template <typename Real>
@@ -49,7 +47,7 @@ class RowSelector final : public VertexSelector<Real> {
   std::vector<double> inner_;  // of each block
   // Where the row has one budget, of each row: what the fixed set leaves of it, and a guess.
   std::vector<int64_t> free_;
-  std::vector<ScoreWindow<Real>> guesses_;
+  std::vector<ThresholdGuess<Real>> guesses_;
 };
 
 // The same of any row, where every run of a few of its `cols` columns has a budget; nothing:
