@@ -14,7 +14,7 @@
 //   iterate, relaxed_mask             E, U, V and M
 //   frank_wolfe                       a step on all columns, and when it is taken on fewer:
 //                                     frank_wolfe_screened.cc and ../screen/active_row.h
-//   vertex_update                     U_s -> U_t by row_changes, sparse_rows, tiled_product
+//   vertex_update                     U_s -> U_t by sparse_rows, tiled_product
 //   ../select/vertex_selector.h       E_t -> E_{t+1} and V_{t+1}
 //   frank_wolfe_dense, frank_wolfe_state   refreshes and checkpoints
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_FRANK_WOLFE_H_

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "core/src/cpu/iteration/tiled_product.h"
@@ -63,7 +62,7 @@ absl::Status VertexUpdate<Real>::Toggle() {
     RowChanges changes;
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       ListChanges(row, changes);
-      ToggleRow(row, changes.toggled.get());
+      ToggleRow(row, changes.toggled);
       if (tracked) {
         changes_[static_cast<size_t>(row)] = LastLoss(row);
         std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
@@ -92,8 +91,8 @@ void VertexUpdate<Real>::SetLosses(const std::vector<double>& losses) {
 }
 
 template <typename Real>
-void VertexUpdate<Real>::ToggleRow(int64_t row, std::span<const ColumnChange> toggled) {
-  for (const ColumnChange& change : toggled) relaxed_.Toggle(row, change.col, change.entered);
+void VertexUpdate<Real>::ToggleRow(int64_t row, const ChangeList& toggled) {
+  for (const ColumnChange& change : toggled.get()) relaxed_.Toggle(row, change.col, change.entered);
 }
 
 // Lists the changes and prefetches the entries that they concern.
@@ -201,7 +200,7 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       std::swap(changes, next);
       if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, next);
-      ToggleRow(row, changes.toggled.get());
+      ToggleRow(row, changes.toggled);
       CollectTerms(row, changes, delta);
       if (!back_ && iterate_.older.tracked()) {
         std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),

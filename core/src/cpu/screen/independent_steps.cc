@@ -63,7 +63,7 @@ bool IndependentSteps<Real>::Select(int64_t row, double step, Scratch& scratch) 
 
 template <typename Real>
 absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::Take(int64_t first, int64_t limit) {
-  grams_.clear();
+  this->ForgetGrams();  // rows may begin anew on other columns
   SumsOfBlocks sums(this->block_count(), std::vector<StepSums>(static_cast<size_t>(limit)));
   SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
     epoch_.row(row).BeginGram(scratch.gram, kGatheredBytes);
@@ -79,18 +79,15 @@ absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::Take(int64_t first, int6
 template <typename Real>
 absl::StatusOr<ScreenedOutcome> IndependentSteps<Real>::TakeOne(
     int64_t /*iteration*/, absl::FunctionRef<double(double)> step_of) {
-  const bool begins = grams_.empty();
-  grams_.resize(static_cast<size_t>(epoch_.iterate().layer->rows));
+  this->BeginGrams();
   SumsOfBlocks sums(this->block_count(), std::vector<StepSums>(1));
   SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
-    GramRows<Real>& gram = grams_[static_cast<size_t>(row)];
-    if (begins) epoch_.row(row).BeginGram(gram, 0);
-    Apply(row, gram, sums[block][0], scratch);
+    Apply(row, this->gram(row), sums[block][0], scratch);
   }));
   const double step = step_of(Total(sums)[0].vertex_loss_change);
   if (step >= 0) {
     SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
-      Advance(row, step, {grams_[static_cast<size_t>(row)], 0}, sums[block][0], scratch);
+      Advance(row, step, {this->gram(row), 0}, sums[block][0], scratch);
     }));
   }
   return ScreenedOutcome{.sums = Total(sums), .stepped = step >= 0};

@@ -8,7 +8,6 @@
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_INDEPENDENT_STEPS_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -32,10 +31,6 @@ class IndependentSteps final : public ScreenedSteps<Real> {
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
                                           absl::FunctionRef<double(double)> step_of) override;
-  void Forget() override {
-    grams_.clear();
-    this->ReleaseScratch();
-  }
 
  private:
   using typename ScreenedSteps<Real>::Scratch;
@@ -51,7 +46,6 @@ class IndependentSteps final : public ScreenedSteps<Real> {
   bool Select(int64_t row, double step, Scratch& scratch);
 
   RowSelector<Real>& selector_;
-  std::vector<GramRows<Real>> grams_;  // of each row, while they take single iterations
 };
 
 }  // namespace sparsefw::cpu

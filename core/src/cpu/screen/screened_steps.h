@@ -7,6 +7,7 @@
 #define SPARSEFW_CORE_SRC_CPU_SCREEN_SCREENED_STEPS_H_
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -55,7 +56,10 @@ class ScreenedSteps {
                                                   absl::FunctionRef<double(double)> step_of) = 0;
 
   // The epoch has ended.
-  virtual void Forget() = 0;
+  void Forget() {
+    ForgetGrams();
+    pool_.Clear();
+  }
 
  protected:
   // One for every thread.
@@ -87,7 +91,14 @@ class ScreenedSteps {
       }
     });
   }
-  void ReleaseScratch() { pool_.Clear(); }
+  // Where all rows take a step before the next one, each keeps what it gathers of G.
+  void BeginGrams() {
+    if (!grams_.empty()) return;
+    grams_.resize(static_cast<size_t>(epoch_.iterate().layer->rows));
+    for (int64_t row = 0; row < std::ssize(grams_); ++row) epoch_.row(row).BeginGram(gram(row), 0);
+  }
+  void ForgetGrams() { grams_.clear(); }
+  GramRows<Real>& gram(int64_t row) { return grams_[static_cast<size_t>(row)]; }
   size_t block_count() const { return static_cast<size_t>(epoch_.iterate().blocks.count()); }
 
   ScreenedEpoch<Real>& epoch_;
@@ -95,6 +106,7 @@ class ScreenedSteps {
  private:
   const ParallelContext& context_;
   ScratchPool<Scratch> pool_;
+  std::vector<GramRows<Real>> grams_;  // of each row; empty: the epoch has just begun
 };
 
 }  // namespace sparsefw::cpu

@@ -26,11 +26,7 @@ void SharedSteps<Real>::Begin(int64_t iteration) {
     scan.next = 0;
     scan.sums = {};
   }
-  if (!grams_.empty()) return;
-  grams_.resize(static_cast<size_t>(epoch_.iterate().layer->rows));
-  for (size_t row = 0; row < grams_.size(); ++row) {
-    epoch_.row(static_cast<int64_t>(row)).BeginGram(grams_[row], 0);
-  }
+  this->BeginGrams();
 }
 
 // V_t enters U.
@@ -38,7 +34,7 @@ template <typename Real>
 void SharedSteps<Real>::Apply(int64_t row, size_t block, Scratch& scratch) {
   ActiveRow<Real>& active = epoch_.row(row);
   StepSums& sums = scans_[block].sums;
-  active.Apply(epoch_.layer(), grams_[static_cast<size_t>(row)], scratch.toggles);
+  active.Apply(epoch_.layer(), this->gram(row), scratch.toggles);
   sums.vertex_loss_change += active.vertex_loss_change();
   sums.toggled += active.toggled();
 }
@@ -52,7 +48,7 @@ void SharedSteps<Real>::Move(int64_t row, size_t block, double step, Scratch& sc
     epoch_.RestartRow(row, scratch.columns, [&] {
       std::copy_n(it.previous.row(row), it.layer->words, it.vertex.row(row));
     });
-    epoch_.row(row).BeginGram(grams_[static_cast<size_t>(row)], 0);
+    epoch_.row(row).BeginGram(this->gram(row), 0);
     step = 0;
   }
   Scan(row, block, step, scratch);

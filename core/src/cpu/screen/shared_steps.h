@@ -30,10 +30,6 @@ class SharedSteps final : public ScreenedSteps<Real> {
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
                                           absl::FunctionRef<double(double)> step_of) override;
-  void Forget() override {
-    grams_.clear();
-    this->ReleaseScratch();
-  }
 
  private:
   // Of a block of rows.
@@ -56,9 +52,8 @@ class SharedSteps final : public ScreenedSteps<Real> {
 
   ThresholdForecast<Real> forecast_;
   typename ThresholdForecast<Real>::Interval window_;
-  int64_t next_ = 0;                   // the iteration after the last one
-  std::vector<GramRows<Real>> grams_;  // of each row; empty: the epoch has just begun
-  std::vector<BlockScan> scans_;       // of each block
+  int64_t next_ = 0;              // the iteration after the last one
+  std::vector<BlockScan> scans_;  // of each block
   std::vector<MatrixCandidate<Real>> merged_;
 };
 

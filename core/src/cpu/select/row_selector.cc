@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <optional>
-#include <vector>
 
 #include "core/src/cpu/linalg/kernels.h"
 

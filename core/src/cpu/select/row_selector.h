@@ -10,7 +10,6 @@
 
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/select/threshold.h"
 #include "core/src/cpu/select/vertex_selector.h"
 #include "core/src/select/group_select.h"
 #include "sparsefw/matrix.h"

@@ -2,7 +2,6 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/src/cpu/select/row_selector.h"
@@ -15,18 +14,6 @@
 
 namespace sparsefw::cpu {
 namespace {
-
-// The score, rounded as the kernels round it.
-template <typename Real>
-Real ScoreAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
-  return iterate.layer->weights(row, col) * iterate.product(row, col);
-}
-
-template <typename Real>
-double TermAt(const Iterate<Real>& iterate, int64_t row, int64_t col) {
-  return static_cast<double>(iterate.layer->weights(row, col)) *
-         static_cast<double>(iterate.product(row, col));
-}
 
 // One budget for the whole matrix.
 template <typename Real>
@@ -46,21 +33,21 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     BlockScan& scan = scans_[static_cast<size_t>(block)];
     WindowScores<Real>& scores = scan.scores;
     scan.inner = 0;
-    scores.above = 0;
-    scores.inside.clear();
+    scores.Clear();
     // Bounds the memory of a bad guess; a block that has more is a miss.
     const int64_t limit = iterate_.blocks.rows_per_block * iterate_.layer->stride() / 8;
     std::vector<uint64_t> window(static_cast<size_t>(iterate_.layer->words));
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       uint64_t* above = iterate_.vertex.row(row);
-      scan.inner += Kernels<Real>().update_and_scan(iterate_.Row(row), step, window_.low(),
-                                                    window_.high(), above, window.data());
+      const RowOperands<Real> operands = iterate_.Row(row);
+      scan.inner += Kernels<Real>().update_and_scan(operands, step, window_.low(), window_.high(),
+                                                    above, window.data());
       for (int64_t word = 0; word < iterate_.layer->words; ++word) {
         scores.above += PopCount(above[word]);
         if (std::ssize(scores.inside) > limit) continue;
         ForEachBit(window[static_cast<size_t>(word)], word, [&](int64_t col) {
-          scores.inside.push_back({ScoreAt(iterate_, row, col), static_cast<uint32_t>(row),
-                                   static_cast<uint32_t>(col)});
+          scores.inside.push_back({operands.weights[col] * operands.product[col],
+                                   static_cast<uint32_t>(row), static_cast<uint32_t>(col)});
         });
       }
     }
@@ -80,7 +67,8 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
       for (const MatrixCandidate<Real>& candidate : scan.scores.inside) {
         if (!threshold->Selects(candidate)) continue;
         iterate_.vertex.Set(candidate.row, candidate.col);
-        scan.inner -= TermAt(iterate_, candidate.row, candidate.col);
+        scan.inner -= static_cast<double>(iterate_.layer->weights(candidate.row, candidate.col)) *
+                      static_cast<double>(iterate_.product(candidate.row, candidate.col));
       }
     }));
     return std::accumulate(scans_.begin(), scans_.end(), 0.0,
