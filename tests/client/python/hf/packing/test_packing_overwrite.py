@@ -54,6 +54,21 @@ def test_a_folder_is_replaced_where_nothing_is_lost(command, made, folder, capsy
     assert not list(folder.glob(".*"))
 
 
+def test_masks_behind_a_link_are_replaced_not_the_link(made, folder):
+    before = (folder / "masks").read_bytes()
+    (folder / "elsewhere").mkdir()
+    target = folder / "elsewhere/masks"
+    (folder / "masks").rename(target)
+    (folder / "masks").symlink_to(target)
+    words = ["pack", f"{folder}/zeroed", f"{folder}/masks", "--masks-only", "--dense", f"{folder}/dense", "-q"]
+    old = target.stat().st_ino
+    assert _cli.main([*words, "--overwrite"]) == 0
+    assert (folder / "masks").is_symlink()
+    assert target.read_bytes() == before
+    assert target.stat().st_ino != old
+    assert not list(folder.glob("**/.*"))
+
+
 def test_a_file_that_came_meanwhile_is_not_lost(folder):
     (folder / "out").mkdir()
     (folder / "out/config.json").write_text("before")

@@ -100,7 +100,8 @@ def pack_masks(
     room = ShardWriter.room_for(
         ((name, e.shape) for name, (_, e) in whole.items()), {FORMAT: "1", TENSORS: json.dumps(facts)}
     )
-    partial = place.with_name(f".{place.name}.partial")
+    file = place.resolve()  # what a link leads to, not the link
+    partial = file.with_name(f".{file.name}.partial")
     partial.unlink(missing_ok=True)
     masked = weights = kept = 0
     changed = []
@@ -123,8 +124,8 @@ def pack_masks(
                 raise invalid(f"{folder}: has no zero where {dense} has none: nothing was removed")
             writer.close({FORMAT: "1", TENSORS: json.dumps(facts)})
         _check_place(place, (folder, dense), overwrite)  # others may have written meanwhile
-        partial.rename(place)
-        sync_folder(place.parent)
+        partial.rename(file)
+        sync_folder(file.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
