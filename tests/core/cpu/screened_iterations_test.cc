@@ -155,7 +155,7 @@ TEST_P(ScreeningTest, SameVertexAfterEveryIterationInFloat64) {
   EXPECT_EQ(screened_mask->mask, mask->mask);
 }
 
-// In batches rows run ahead of the thresholds; all toggles on the way are counted.
+// Rows with budgets of their own take a batch one after the other; all toggles on the way count.
 TEST_P(ScreeningTest, SameVertexAndTogglesInBatchesInFloat64) {
   const auto plain = NewEngine(Screening::kNever, Precision::kFloat64);
   const auto screened = NewEngine(Screening::kAlways, Precision::kFloat64, 2);

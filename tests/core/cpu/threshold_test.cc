@@ -61,6 +61,7 @@ TEST(ThresholdTest, ZeroWhereFewerArePositiveThanWanted) {
   const auto none = Find({-1.0F}, 3, 0, kMost);
   ASSERT_TRUE(none.has_value());
   EXPECT_FALSE(none->any);
+  EXPECT_FALSE(none->beyond);
   EXPECT_EQ(none->value, 0);
 }
 
@@ -70,8 +71,12 @@ TEST(ThresholdTest, NothingInsideIsWanted) {
     const auto found = Find({1.0F, 0.99F}, 2, low, 0.5F);
     ASSERT_TRUE(found.has_value());
     EXPECT_FALSE(found->any);
+    EXPECT_TRUE(found->beyond);
     EXPECT_EQ(found->value, 0.5F);
   }
+  const auto at_zero = Find({1.0F, 0.99F, -1.0F}, 2, 0, 0);  // not "fewer are positive than wanted"
+  ASSERT_TRUE(at_zero.has_value());
+  EXPECT_TRUE(at_zero->beyond);
 }
 
 // What select_largest must give: of equal scores the later ones.
@@ -127,6 +132,17 @@ TEST(SelectLargestTest, SaysTheLeastScoreSelected) {
     uint64_t vertex = 0;
     ThresholdGuess<float> guess;
     EXPECT_EQ(Kernels<float>().select_largest(scores.data(), 1, wanted, guess, &vertex), least);
+  }
+}
+
+TEST(SelectLargestTest, EndsWithInfiniteScores) {
+  Matrix<float> scores(1, kLaneGroup);
+  scores(0, 3) = scores(0, 7) = std::numeric_limits<float>::infinity();
+  uint64_t vertex = 0;
+  ThresholdGuess<float> guess;
+  for (int again = 0; again < 2; ++again) {
+    Kernels<float>().select_largest(scores.data(), 1, 1, guess, &vertex);
+    EXPECT_EQ(vertex, uint64_t{1} << 7);
   }
 }
 

@@ -1,7 +1,7 @@
 // Writes and restores the state that the coming iterations depend on.
 //
 // Beside M, V, E, U and the scalars these are the selectors' guesses: the vertex
-// does not depend on them, but the order in which <D_V, E> is summed does; and the
+// does not depend on them, but the order in which <D_V, E> is summed may; and the
 // epochs of screened iterations, ../screen/screened_epoch_state.cc. Right
 // after a refresh E is D(M) G newly computed, and the next step computes U anew:
 // both are left out then, and E is formed once more when it is restored.

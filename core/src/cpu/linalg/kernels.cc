@@ -174,8 +174,7 @@ double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_REST
 }
 
 template <typename Real>
-void ZeroMasked(int64_t words, const Real* HWY_RESTRICT a, const uint64_t* HWY_RESTRICT skip,
-                Real* HWY_RESTRICT out) {
+void ZeroMasked(int64_t words, const Real* a, const uint64_t* HWY_RESTRICT skip, Real* out) {
   const hn::ScalableTag<Real> d;
   const size_t lanes = hn::Lanes(d);
   for (int64_t word = 0; word < words; ++word) {
@@ -199,13 +198,13 @@ HWY_INLINE int64_t CountOver(const Real* HWY_RESTRICT scores, int64_t groups, Re
   return static_cast<int64_t>(count);
 }
 
-// The least score above `limit`; the largest value where none is.
+// The least score above `limit`; infinity where none is.
 template <typename Real>
 HWY_INLINE Real LeastOver(const Real* HWY_RESTRICT scores, int64_t groups, Real limit) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto limits = hn::Set(d, limit);
-  auto least = hn::Set(d, std::numeric_limits<Real>::max());
+  auto least = hn::Set(d, std::numeric_limits<Real>::infinity());
   for (int64_t col = 0; col < groups * kLaneGroup; col += lanes) {
     const auto score = hn::Load(d, scores + col);
     least = hn::IfThenElse(hn::Gt(score, limits), hn::Min(least, score), least);
@@ -224,7 +223,8 @@ Real NthOver(const Real* scores, int64_t groups, Real low, int64_t rank) {
   return over[static_cast<size_t>(rank - 1)];
 }
 
-// More than `wanted` - 1 scores lie over `low`, fewer over `high`.
+// At least `wanted` scores lie over `low`, unless fewer are positive, and fewer than `wanted` over
+// `high`.
 template <typename Real>
 struct Bracket {
   Real low = 0;
@@ -295,7 +295,7 @@ HWY_INLINE void SelectOver(const Real* HWY_RESTRICT scores, int64_t groups, Real
 template <typename Real>
 Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t wanted,
                    ThresholdGuess<Real>& guess, uint64_t* HWY_RESTRICT vertex) {
-  if (wanted == 0) {
+  if (wanted <= 0) {
     std::fill_n(vertex, (groups * kLaneGroup + kWord - 1) / kWord, 0);
     return 0;
   }

@@ -47,7 +47,7 @@ struct RowKernels {
   // E += step * (U - E);  scores = W.E
   void (*update_and_score)(const RowOperands<Real>& row, Real step, Real* scores);
 
-  // The vertex of the `wanted` >= 0 largest positive scores, of equal ones the later. Returns the
+  // The vertex of the `wanted` largest positive scores, of equal ones the later. Returns the
   // least of them, 0 where no other is positive. Exact whatever the guess, which is brought
   // up to date.
   Real (*select_largest)(const Real* scores, int64_t groups, int64_t wanted,
@@ -65,7 +65,7 @@ struct RowKernels {
   // <a, b> over the columns that are not in `skip`, in float64.
   double (*masked_dot)(int64_t words, const Real* a, const Real* b, const uint64_t* skip);
 
-  // out = a, zero on the columns in `skip`.
+  // out = a, zero on the columns in `skip`. `a` may be `out`.
   void (*zero_masked)(int64_t words, const Real* a, const uint64_t* skip, Real* out);
 };
 template <typename Real>

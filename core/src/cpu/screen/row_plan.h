@@ -30,7 +30,8 @@ inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real)
 inline constexpr double kToggledShare = 0.65;
 // What one holds after all, for estimates: rows that begin anew have more columns than those that
 // were counted, and vectors room. At 2048x2048, one budget for all rows, 60 %, alpha = 0.9: 11.3
-// values a weight (section 11).
+// values a weight (section 11), with saved states of rows that are gone since (299 and 294 MB for
+// the whole solve).
 template <typename Real>
 inline constexpr int64_t kHeldBytesPerWeight = 23 * static_cast<int64_t>(sizeof(Real)) / 2;
 

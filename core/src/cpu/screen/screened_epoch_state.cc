@@ -57,8 +57,8 @@ RowPlan<Real> Restored(const SavedPlan& saved) {
 
 absl::Status NotARow(int64_t row) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                "a checkpoint must have ascending active columns inside the layer in every row; "
-                "got others in row %d",
+                "a checkpoint must have ascending active columns and a budget inside the layer in "
+                "every row; got others in row %d",
                 row);
 }
 
@@ -124,7 +124,9 @@ template <typename Real>
 absl::Status ScreenedEpoch<Real>::RestoreRow(int64_t index, StateReader& reader) {
   SavedRow<Real> saved;
   SPARSEFW_RETURN_IF_ERROR(reader.Read("active_row", WritableBytesOf(saved)));
-  if (saved.lanes < 0 || saved.lanes > iterate_.layer->cols) return NotARow(index);
+  const int64_t most = iterate_.layer->cols;
+  if (saved.lanes < 0 || saved.lanes > most) return NotARow(index);
+  if (saved.capacity < 0 || saved.capacity > most) return NotARow(index);
   std::vector<uint32_t> cols(static_cast<size_t>(saved.lanes));
   SPARSEFW_RETURN_IF_ERROR(reader.Read("active_cols", std::as_writable_bytes(std::span(cols))));
   std::vector<uint64_t> active(static_cast<size_t>(iterate_.layer->words));

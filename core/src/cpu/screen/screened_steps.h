@@ -56,7 +56,7 @@ class ScreenedSteps {
                                                   absl::FunctionRef<double(double)> step_of) = 0;
 
   // The epoch has ended.
-  void Forget() {
+  virtual void Forget() {
     ForgetGrams();
     pool_.Clear();
   }

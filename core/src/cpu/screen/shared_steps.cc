@@ -93,6 +93,13 @@ void SharedSteps<Real>::Choose(int64_t row, size_t block, const Threshold<Real>&
 }
 
 template <typename Real>
+void SharedSteps<Real>::Forget() {
+  ScreenedSteps<Real>::Forget();
+  for (BlockScan& scan : scans_) scan.scores = {};
+  std::vector<MatrixCandidate<Real>>().swap(merged_);
+}
+
+template <typename Real>
 StepSums SharedSteps<Real>::Total() const {
   StepSums total;
   for (const BlockScan& scan : scans_) total.Add(scan.sums);
@@ -103,9 +110,7 @@ template <typename Real>
 absl::StatusOr<ScreenedOutcome> SharedSteps<Real>::ChooseVertex() {
   const auto find = [&]() -> std::optional<Threshold<Real>> {
     auto found = FindThreshold(scans_, epoch_.free_of_matrix(), window_.low, window_.high, merged_);
-    // The scores above the window are exactly as many as are wanted: their least is not known.
-    if (found && !found->any && found->value > 0) return std::nullopt;
-    return found;
+    return found && found->beyond ? std::nullopt : found;
   };
   std::optional<Threshold<Real>> found = find();
   if (!found) {

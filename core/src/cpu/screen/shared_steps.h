@@ -30,6 +30,7 @@ class SharedSteps final : public ScreenedSteps<Real> {
   absl::StatusOr<ScreenedOutcome> Take(int64_t first, int64_t limit) override;
   absl::StatusOr<ScreenedOutcome> TakeOne(int64_t iteration,
                                           absl::FunctionRef<double(double)> step_of) override;
+  void Forget() override;
 
  private:
   // Of a block of rows.

@@ -7,7 +7,6 @@
 #include "core/src/cpu/linalg/kernels.h"
 
 namespace sparsefw::cpu {
-namespace {}  // namespace
 
 template <typename Real>
 RowSelector<Real>::RowSelector(Iterate<Real>& iterate)

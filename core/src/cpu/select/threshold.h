@@ -30,7 +30,8 @@ struct Threshold {
   // The least score selected. 0: fewer positive ones are there than wanted. The window's upper end
   // where no score inside is selected.
   Real value = 0;
-  bool any = false;                 // of the scores inside, those up to `last` are selected
+  bool beyond = false;  // as many as are wanted lie above the window: `value` is its end
+  bool any = false;     // of the scores inside, those up to `last` are selected
   MatrixCandidate<Real> last = {};  // the last one selected
 
   bool Selects(const MatrixCandidate<Real>& candidate) const {
@@ -53,7 +54,7 @@ std::optional<Threshold<Real>> FindThreshold(const Blocks& blocks, int64_t free,
   const int64_t inside = std::ssize(merged);
   const bool all = low == 0 && inside < wanted;
   if (wanted < 0 || (inside < wanted && !all)) return std::nullopt;
-  Threshold<Real> threshold{.value = all ? 0 : high};
+  Threshold<Real> threshold{.value = all ? 0 : high, .beyond = wanted == 0};
   const int64_t count = std::min(wanted, inside);
   if (count == 0) return threshold;
   std::nth_element(merged.begin(), merged.begin() + count - 1, merged.end(), BetterFirst());

@@ -23,8 +23,8 @@ namespace sparsefw::cpu {
 template <typename Real>
 class RowSelector;
 
-// Keeps what it learnt from earlier selections, its guesses: the vertex never
-// depends on them, only the time it takes and the last bits of <D_V, E>, which is
+// Keeps what it learnt from earlier selections, its guesses. The vertex never depends on them, only
+// the time it takes and, where one budget serves the matrix, the last bits of <D_V, E>: it is
 // summed in another order where a guess was wrong.
 template <typename Real>
 class VertexSelector {

@@ -79,10 +79,10 @@ def walk(
 
 
 def _trim() -> None:
-    """Gives freed memory back. glibc keeps it, and Ray's small objects lie in it, so that the next sample
-    would need new memory.
+    """Gives freed memory back to the system. Ray's small objects lie between the freed pieces, so glibc would
+    keep these, and the next sample would take new memory.
     """
-    with contextlib.suppress(AttributeError):  # another C library
+    with contextlib.suppress(AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
