@@ -33,7 +33,7 @@ class SharedSteps final : public ScreenedSteps<Real> {
   void Forget() override;
 
  private:
-  // Of a block of rows.
+  // What a block of rows found in an iteration.
   struct BlockScan {
     WindowScores<Real> scores;  // row by row; of each its lanes
     size_t next = 0;            // the first score inside that is not decided yet
