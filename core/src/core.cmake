@@ -21,7 +21,7 @@ sparsefw_library(core
     cpu/screen/screened_epoch_state.cc cpu/screen/shared_steps.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
     cpu/linalg/half_product_loss.cc
-    cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc cpu/linalg/row_dots.cc
+    cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc
     cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
     cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     cpu/swaps/swap_row.cc

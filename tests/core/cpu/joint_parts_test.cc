@@ -208,17 +208,17 @@ TEST(JointKernelsTest, OuterProductsAreSumsOfProducts) {
           }
         }
       }
-      AddOuterProducts(OuterProducts<float>{.begin = begin,
-                                            .end = size,
-                                            .size = size,
-                                            .count = count,
-                                            .stride = stride,
-                                            .left = left.data(),
-                                            .right = right.data(),
-                                            .sum = sum.data(),
-                                            .sum_stride = stride,
-                                            .upper = upper,
-                                            .subtract = upper});
+      KernelsOfJointSearch<float>().add_outer_products({.begin = begin,
+                                                        .end = size,
+                                                        .size = size,
+                                                        .count = count,
+                                                        .stride = stride,
+                                                        .left = left.data(),
+                                                        .right = right.data(),
+                                                        .sum = sum.data(),
+                                                        .sum_stride = stride,
+                                                        .upper = upper,
+                                                        .subtract = upper});
       for (int64_t i = 0; i < size; ++i) {
         for (int64_t j = upper ? i : 0; j < size; ++j) {
           EXPECT_NEAR(sum(i, j), expected(i, j), 1e-4) << size << " " << i << " " << j;
@@ -240,15 +240,15 @@ TEST(JointKernelsTest, CheapestIsInside) {
     floors[i] = i % 2 == 0 ? infinite : 1e-9;
   }
   const Inside<double> inside = {100, targets.data(), diagonals.data(), floors.data()};
-  EXPECT_EQ(Cheapest(inside), 0);
+  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 0);
   targets[40] = targets[70] = -1;
-  EXPECT_EQ(Cheapest(inside), 40);
+  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 40);
   diagonals[33] = -100;  // outside
-  EXPECT_EQ(Cheapest(inside), 40);
+  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 40);
   diagonals[90] = -9;  // 4/9
-  EXPECT_EQ(Cheapest(inside), 90);
+  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 90);
   std::fill(diagonals.begin(), diagonals.end(), 1.0);
-  EXPECT_EQ(Cheapest(inside), -1);
+  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), -1);
 }
 
 TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {
@@ -265,12 +265,12 @@ TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {
       expected.push_back(from(0, j));
     }
     std::vector<float> to(expected.size() + kKernelSlack);
-    PickColumns(PickedColumns<float>{from.data(), bits.data(), kWords, to.data()});
+    KernelsOfJointSearch<float>().pick_columns({from.data(), bits.data(), kWords, to.data()});
     to.resize(expected.size());
     EXPECT_EQ(to, expected) << share;
     std::vector<double> wide(from.span().begin(), from.span().end());
     std::vector<double> picked(expected.size() + kKernelSlack);
-    PickColumns(PickedColumns<double>{wide.data(), bits.data(), kWords, picked.data()});
+    KernelsOfJointSearch<double>().pick_columns({wide.data(), bits.data(), kWords, picked.data()});
     picked.resize(expected.size());
     EXPECT_EQ(picked, std::vector<double>(expected.begin(), expected.end())) << share;
   }
@@ -293,7 +293,8 @@ TEST(JointKernelsTest, RowsAreSubtractedFromASum) {
         expected[static_cast<size_t>(j)] -= factors.back() * rows(i, j);
       }
     }
-    SubtractRows(RowSum<double>{kSize, count, pointers.data(), factors.data(), sum.data()});
+    KernelsOfJointSearch<double>().subtract_rows(
+        {kSize, count, pointers.data(), factors.data(), sum.data()});
     for (size_t j = 0; j < sum.size(); ++j) EXPECT_NEAR(sum[j], expected[j], 1e-12) << count;
   }
 }
@@ -321,9 +322,9 @@ TEST(JointKernelsTest, PanelSolvesInvertTheirFactor) {
                               .stride = kStride,
                               .factor = u.data(),
                               .rows = solved.data()};
-  SolvePanel(solve);
+  KernelsOfJointSearch<double>().solve_panel(solve);
   solve.backward = true;
-  SolvePanel(solve);
+  KernelsOfJointSearch<double>().solve_panel(solve);
   for (int64_t j = 3; j < kSize; ++j) {
     for (int64_t i = 0; i < kCount; ++i) {
       double again = 0;

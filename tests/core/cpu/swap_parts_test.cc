@@ -79,7 +79,7 @@ TYPED_TEST_SUITE(SwapKernelsTest, Reals);
 TYPED_TEST(SwapKernelsTest, TermsAreThoseOfTheFormula) {
   Matrix<double> out(1, this->kWords * 64);
   Matrix<double> in(1, this->kWords * 64);
-  SwapTerms(this->Row(), out.data(), in.data());
+  KernelsOfSwaps<TypeParam>().swap_terms(this->Row(), out.data(), in.data());
   for (int64_t col = 0; col < this->kWords * 64; ++col) {
     const bool inside = col < this->kCols;
     const bool kept = inside && this->kept_.Get(0, col);
@@ -103,7 +103,8 @@ TYPED_TEST(SwapKernelsTest, TermsAreThoseOfTheFormula) {
 TYPED_TEST(SwapKernelsTest, BestPartnerIsTheLeastAndTheLastOfEquals) {
   Matrix<double> in(1, this->kWords * 64);
   std::fill_n(in.data(), in.size(), kInfinity);
-  EXPECT_EQ(BestPartner(this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0.7),
+  EXPECT_EQ(KernelsOfSwaps<TypeParam>().best_partner(this->kWords, in.data(), this->weights_.row(0),
+                                                     this->gram_.row(0), 0.7),
             kInfinity);
   for (int64_t col = 0; col < this->kCols; col += 3)
     in(0, col) = std::sin(static_cast<double>(col));
@@ -116,23 +117,27 @@ TYPED_TEST(SwapKernelsTest, BestPartnerIsTheLeastAndTheLastOfEquals) {
       expected = col;
     }
   }
-  const double best =
-      BestPartner(this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0.7);
+  const double best = KernelsOfSwaps<TypeParam>().best_partner(
+      this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0.7);
   EXPECT_NEAR(best, least, 1e-12);
-  EXPECT_EQ(
-      FindPartner(this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0.7, best),
-      expected);
+  EXPECT_EQ(KernelsOfSwaps<TypeParam>().find_partner(this->kWords, in.data(), this->weights_.row(0),
+                                                     this->gram_.row(0), 0.7, best),
+            expected);
   // With factor 0 the terms alone decide; two of them are made equal.
   in(0, 12) = in(0, 141) = -5;
-  EXPECT_EQ(BestPartner(this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0), -5);
-  EXPECT_EQ(FindPartner(this->kWords, in.data(), this->weights_.row(0), this->gram_.row(0), 0, -5),
+  EXPECT_EQ(KernelsOfSwaps<TypeParam>().best_partner(this->kWords, in.data(), this->weights_.row(0),
+                                                     this->gram_.row(0), 0),
+            -5);
+  EXPECT_EQ(KernelsOfSwaps<TypeParam>().find_partner(this->kWords, in.data(), this->weights_.row(0),
+                                                     this->gram_.row(0), 0, -5),
             141);
 }
 
 TYPED_TEST(SwapKernelsTest, AddTwoRowsAdds) {
   Matrix<double> sum(1, this->kWords * 64);
   std::copy_n(this->product_.data(), sum.size(), sum.data());
-  AddTwoRows(this->kWords, 1.5, this->gram_.row(0), -0.25, this->gram_.row(1), sum.data());
+  KernelsOfSwaps<TypeParam>().add_two_rows(this->kWords, 1.5, this->gram_.row(0), -0.25,
+                                           this->gram_.row(1), sum.data());
   for (int64_t col = 0; col < sum.size(); ++col) {
     EXPECT_NEAR(sum(0, col),
                 this->product_(0, col) + 1.5 * this->G(col) -

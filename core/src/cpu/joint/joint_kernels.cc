@@ -22,7 +22,7 @@ HWY_INLINE hn::Vec<D> GainsAt(D d, const Leaving<Real>& l, int64_t p) {
 }
 
 template <typename Real>
-HWY_INLINE Real BestAs(const Leaving<Real>& l) {
+Real BestGain(const Leaving<Real>& l) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   auto best = hn::Zero(d);
@@ -32,7 +32,7 @@ HWY_INLINE Real BestAs(const Leaving<Real>& l) {
 
 // The order of operations is that of above, so that the best is met again.
 template <typename Real>
-HWY_INLINE int64_t FindAs(const Leaving<Real>& l, Real best) {
+int64_t FindGain(const Leaving<Real>& l, Real best) {
   if (!(best > 0)) return -1;
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -57,7 +57,7 @@ HWY_INLINE hn::Vec<D> CostsAt(D d, const Inside<Real>& inside, int64_t q) {
 }
 
 template <typename Real>
-HWY_INLINE int64_t CheapestAs(const Inside<Real>& inside) {
+int64_t Cheapest(const Inside<Real>& inside) {
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   auto least = hn::Set(d, std::numeric_limits<Real>::infinity());
@@ -113,7 +113,7 @@ HWY_INLINE void AddOuterAs(const OuterProducts<Real>& o) {
 }
 
 template <typename Real>
-HWY_INLINE void AddOuterOf(const OuterProducts<Real>& o) {
+void AddOuterProducts(const OuterProducts<Real>& o) {
   if (o.subtract) {
     AddOuterAs<true>(o);
   } else {
@@ -123,7 +123,7 @@ HWY_INLINE void AddOuterOf(const OuterProducts<Real>& o) {
 
 // Some columns at a time, so that all rows of them stay in the first cache.
 template <typename Real>
-HWY_INLINE void SolvePanelAs(const PanelSolve<Real>& s) {
+void SolvePanel(const PanelSolve<Real>& s) {
   const hn::CappedTag<Real, 16> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -153,7 +153,7 @@ HWY_INLINE void SolvePanelAs(const PanelSolve<Real>& s) {
 }
 
 template <typename Real>
-HWY_INLINE void PickAs(const PickedColumns<Real>& p) {
+void PickColumns(const PickedColumns<Real>& p) {
   const hn::CappedTag<Real, 16> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const uint64_t of_vector = (uint64_t{1} << lanes) - 1;
@@ -172,7 +172,7 @@ HWY_INLINE void PickAs(const PickedColumns<Real>& p) {
 
 // Several rows at a time: the sum is read and written once for all of them.
 template <typename Real>
-HWY_INLINE void SubtractAs(const RowSum<Real>& s) {
+void SubtractRows(const RowSum<Real>& s) {
   constexpr int64_t kRows = 8;
   const hn::CappedTag<Real, 16> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -195,21 +195,13 @@ HWY_INLINE void SubtractAs(const RowSum<Real>& s) {
   }
 }
 
-// The names that HWY_EXPORT takes are one a precision.
-float BestF32(const Leaving<float>& l) { return BestAs(l); }
-double BestF64(const Leaving<double>& l) { return BestAs(l); }
-int64_t FindF32(const Leaving<float>& l, float best) { return FindAs(l, best); }
-int64_t FindF64(const Leaving<double>& l, double best) { return FindAs(l, best); }
-int64_t CheapestF32(const Inside<float>& inside) { return CheapestAs(inside); }
-int64_t CheapestF64(const Inside<double>& inside) { return CheapestAs(inside); }
-void AddOuterF32(const OuterProducts<float>& o) { AddOuterOf(o); }
-void AddOuterF64(const OuterProducts<double>& o) { AddOuterOf(o); }
-void SolvePanelF32(const PanelSolve<float>& s) { SolvePanelAs(s); }
-void SolvePanelF64(const PanelSolve<double>& s) { SolvePanelAs(s); }
-void PickF32(const PickedColumns<float>& p) { PickAs(p); }
-void PickF64(const PickedColumns<double>& p) { PickAs(p); }
-void SubtractF32(const RowSum<float>& s) { SubtractAs(s); }
-void SubtractF64(const RowSum<double>& s) { SubtractAs(s); }
+// Highway dispatches plain functions: one for each type hands out its table.
+template <typename Real>
+constexpr JointKernels<Real> kJointKernels = {
+    BestGain<Real>,   FindGain<Real>,    Cheapest<Real>,    AddOuterProducts<Real>,
+    SolvePanel<Real>, PickColumns<Real>, SubtractRows<Real>};
+const JointKernels<float>* FloatJointKernels() { return &kJointKernels<float>; }
+const JointKernels<double>* DoubleJointKernels() { return &kJointKernels<double>; }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -217,42 +209,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(BestF32);
-HWY_EXPORT(BestF64);
-HWY_EXPORT(FindF32);
-HWY_EXPORT(FindF64);
-HWY_EXPORT(CheapestF32);
-HWY_EXPORT(CheapestF64);
-HWY_EXPORT(AddOuterF32);
-HWY_EXPORT(AddOuterF64);
-HWY_EXPORT(SolvePanelF32);
-HWY_EXPORT(SolvePanelF64);
-HWY_EXPORT(PickF32);
-HWY_EXPORT(PickF64);
-HWY_EXPORT(SubtractF32);
-HWY_EXPORT(SubtractF64);
+HWY_EXPORT(FloatJointKernels);
+HWY_EXPORT(DoubleJointKernels);
 
-float BestGain(const Leaving<float>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF32)(leaving); }
-double BestGain(const Leaving<double>& leaving) { return HWY_DYNAMIC_DISPATCH(BestF64)(leaving); }
-int64_t FindGain(const Leaving<float>& leaving, float best) {
-  return HWY_DYNAMIC_DISPATCH(FindF32)(leaving, best);
+template <>
+const JointKernels<float>& KernelsOfJointSearch() {
+  static const JointKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatJointKernels)();
+  return kernels;
 }
-int64_t FindGain(const Leaving<double>& leaving, double best) {
-  return HWY_DYNAMIC_DISPATCH(FindF64)(leaving, best);
+template <>
+const JointKernels<double>& KernelsOfJointSearch() {
+  static const JointKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleJointKernels)();
+  return kernels;
 }
-
-int64_t Cheapest(const Inside<float>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF32)(inside); }
-int64_t Cheapest(const Inside<double>& inside) { return HWY_DYNAMIC_DISPATCH(CheapestF64)(inside); }
-void AddOuterProducts(const OuterProducts<float>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF32)(o); }
-void AddOuterProducts(const OuterProducts<double>& o) { HWY_DYNAMIC_DISPATCH(AddOuterF64)(o); }
-
-void SolvePanel(const PanelSolve<float>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF32)(s); }
-void SolvePanel(const PanelSolve<double>& s) { HWY_DYNAMIC_DISPATCH(SolvePanelF64)(s); }
-
-void PickColumns(const PickedColumns<float>& p) { HWY_DYNAMIC_DISPATCH(PickF32)(p); }
-void PickColumns(const PickedColumns<double>& p) { HWY_DYNAMIC_DISPATCH(PickF64)(p); }
-void SubtractRows(const RowSum<float>& s) { HWY_DYNAMIC_DISPATCH(SubtractF32)(s); }
-void SubtractRows(const RowSum<double>& s) { HWY_DYNAMIC_DISPATCH(SubtractF64)(s); }
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

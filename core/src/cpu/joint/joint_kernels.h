@@ -26,13 +26,6 @@ struct Leaving {
   Real inverse = 0;
 };
 
-// max over p of target_p^2 / d_p, 0 where none can enter.
-float BestGain(const Leaving<float>& leaving);
-double BestGain(const Leaving<double>& leaving);
-// The first p that attains it, `best` being what BestGain returned; -1 when it is 0.
-int64_t FindGain(const Leaving<float>& leaving, float best);
-int64_t FindGain(const Leaving<double>& leaving, double best);
-
 // The columns that are inside: those with an infinite floor and, but for rounding, a diagonal
 // below 0; beyond `size` it is 0.
 template <typename Real>
@@ -42,9 +35,6 @@ struct Inside {
   const Real* diagonals = nullptr;
   const Real* floors = nullptr;
 };
-// The first column whose removal costs least, target^2 / -d; -1 where none is inside.
-int64_t Cheapest(const Inside<float>& inside);
-int64_t Cheapest(const Inside<double>& inside);
 
 // sum [., sum_stride] += left^T right, or -= with `subtract`, both [count, stride], in the rows
 // [begin, end) and the columns [0, size); with `upper` in none left of the diagonal but a
@@ -63,8 +53,6 @@ struct OuterProducts {
   bool upper = false;
   bool subtract = false;
 };
-void AddOuterProducts(const OuterProducts<float>& products);
-void AddOuterProducts(const OuterProducts<double>& products);
 
 // rows [count, stride] := U^-T rows, or U^-1 rows with `backward`, in the columns [first, size); U
 // upper triangular [count, count] with its diagonal inverted. Columns beyond as above.
@@ -78,8 +66,6 @@ struct PanelSolve {
   bool backward = false;
   Real* rows = nullptr;
 };
-void SolvePanel(const PanelSolve<float>& solve);
-void SolvePanel(const PanelSolve<double>& solve);
 
 // to := the columns of `from` whose bit is set, in their order. Whole words of 64 columns;
 // writes up to kKernelSlack elements beyond.
@@ -90,8 +76,6 @@ struct PickedColumns {
   int64_t words = 0;
   Real* to = nullptr;
 };
-void PickColumns(const PickedColumns<float>& picked);
-void PickColumns(const PickedColumns<double>& picked);
 
 // sum [size] -= factors . rows, `count` of them, each `size` long and padded to whole
 // words of 64 elements as the sum is.
@@ -103,8 +87,22 @@ struct RowSum {
   const Real* factors = nullptr;
   Real* sum = nullptr;
 };
-void SubtractRows(const RowSum<float>& sum);
-void SubtractRows(const RowSum<double>& sum);
+
+template <typename Real>
+struct JointKernels {
+  // max over p of target_p^2 / d_p, 0 where none can enter.
+  Real (*best_gain)(const Leaving<Real>& leaving);
+  // The first p that attains it, `best` being what best_gain returned; -1 when it is 0.
+  int64_t (*find_gain)(const Leaving<Real>& leaving, Real best);
+  // The first column whose removal costs least, target^2 / -d; -1 where none is inside.
+  int64_t (*cheapest)(const Inside<Real>& inside);
+  void (*add_outer_products)(const OuterProducts<Real>& products);
+  void (*solve_panel)(const PanelSolve<Real>& solve);
+  void (*pick_columns)(const PickedColumns<Real>& picked);
+  void (*subtract_rows)(const RowSum<Real>& sum);
+};
+template <typename Real>
+const JointKernels<Real>& KernelsOfJointSearch();
 
 }  // namespace sparsefw::cpu
 

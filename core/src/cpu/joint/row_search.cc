@@ -71,8 +71,8 @@ double RowSearch<Real>::BestOf(const Real* column, int64_t position, int64_t& pa
                                  .step = tableau_.targets()[position] * inverse,
                                  .inverse = inverse};
   if (groups_.group_cols == cols_) {
-    const Real best = BestGain(leaving);
-    partner = find ? FindGain(leaving, best) : -1;
+    const Real best = KernelsOfJointSearch<Real>().best_gain(leaving);
+    partner = find ? KernelsOfJointSearch<Real>().find_gain(leaving, best) : -1;
     return static_cast<double>(best);
   }
   double best = 0;
@@ -145,11 +145,11 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
     rows_.push_back(gram_.row(j));
     factors_.push_back(weights_[Index(j)]);
   }
-  SubtractRows(RowSum<Real>{.size = cols_,
-                            .count = std::ssize(rows_),
-                            .rows = rows_.data(),
-                            .factors = factors_.data(),
-                            .sum = residual_.data()});
+  KernelsOfJointSearch<Real>().subtract_rows({.size = cols_,
+                                              .count = std::ssize(rows_),
+                                              .rows = rows_.data(),
+                                              .factors = factors_.data(),
+                                              .sum = residual_.data()});
   // The cheapest kept weight of every group.
   std::vector<double> cheapest(Index(cols_ / groups_.group_cols),
                                std::numeric_limits<double>::infinity());

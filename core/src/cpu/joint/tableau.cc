@@ -90,15 +90,15 @@ void Tableau<Real>::Flush() {
     const Real factor = pending_factor_[Index(k)];
     for (int64_t i = 0; i < size_; ++i) to[i] = factor * from[i];
   }
-  AddOuterProducts(OuterProducts<Real>{.begin = 0,
-                                       .end = size_,
-                                       .size = size_,
-                                       .count = pending_count_,
-                                       .stride = stride_,
-                                       .left = scaled_.data(),
-                                       .right = pending_.data(),
-                                       .sum = matrix_.data(),
-                                       .sum_stride = stride_});
+  KernelsOfJointSearch<Real>().add_outer_products({.begin = 0,
+                                                   .end = size_,
+                                                   .size = size_,
+                                                   .count = pending_count_,
+                                                   .stride = stride_,
+                                                   .left = scaled_.data(),
+                                                   .right = pending_.data(),
+                                                   .sum = matrix_.data(),
+                                                   .sum_stride = stride_});
   pending_count_ = 0;
 }
 

@@ -21,7 +21,7 @@ double SquareSum(const Real* values, int64_t size) {
 }
 
 // U with U^T U = D, D the upper triangle of rows [count, stride] from column `first` on; its
-// diagonal inverted, as SolvePanel takes it.
+// diagonal inverted, as solve_panel takes it.
 //
 // A pivot that is not above kPivotFloor times its `diagonal` is replaced by that diagonal (by
 // 1 where it is 0), as if as much had been added there: the column depends on those
@@ -79,10 +79,10 @@ void Picked<Real>::Take(std::span<const int32_t> columns, int64_t width) {
 template <typename Real>
 void Picked<Real>::CopyFrom(const Real* row, int64_t first, Real* to) const {
   const auto word = static_cast<size_t>(first / 64);
-  PickColumns(PickedColumns<Real>{.from = row + 64 * word,
-                                  .bits = bits_.data() + word,
-                                  .words = std::ssize(bits_) - first / 64,
-                                  .to = to + before_[word]});
+  KernelsOfJointSearch<Real>().pick_columns({.from = row + 64 * word,
+                                             .bits = bits_.data() + word,
+                                             .words = std::ssize(bits_) - first / 64,
+                                             .to = to + before_[word]});
 }
 
 template <typename Real>
@@ -155,12 +155,12 @@ void Tableau<Real>::EliminateFixed(const double* products) {
     Real* rows = panel_.data() + first * panel_stride_;
     Real* target = fixed_target_.data() + first;
     FactorBlock(rows, panel_stride_, first, block, diagonal.data() + first, block_.data());
-    SolvePanel(PanelSolve<Real>{.count = block,
-                                .first = first,
-                                .size = width,
-                                .stride = panel_stride_,
-                                .factor = block_.data(),
-                                .rows = rows});
+    KernelsOfJointSearch<Real>().solve_panel({.count = block,
+                                              .first = first,
+                                              .size = width,
+                                              .stride = panel_stride_,
+                                              .factor = block_.data(),
+                                              .rows = rows});
     for (int64_t m = 0; m < block; ++m) {
       rows[m * panel_stride_ + first + m] = 1 / block_[Index(m * block + m)];
     }
@@ -180,13 +180,13 @@ void Tableau<Real>::EliminateFixed(const double* products) {
                                        .sum_stride = panel_stride_,
                                        .upper = true,
                                        .subtract = true};
-    AddOuterProducts(products_of);
+    KernelsOfJointSearch<Real>().add_outer_products(products_of);
     products_of.begin = 0;
     products_of.end = products_of.size = size_;
     products_of.left = products_of.right = rows + panel_offset_;
     products_of.sum = matrix_.data();
     products_of.sum_stride = stride_;
-    AddOuterProducts(products_of);
+    KernelsOfJointSearch<Real>().add_outer_products(products_of);
   }
   loss_ -= SquareSum(fixed_target_.data(), count);
 }
@@ -212,7 +212,7 @@ void Tableau<Real>::SweepBlock(int64_t first, int64_t count) {
   }
   PanelSolve<Real> solve = {
       .count = count, .size = size_, .stride = stride_, .factor = block_.data(), .rows = rows};
-  SolvePanel(solve);
+  KernelsOfJointSearch<Real>().solve_panel(solve);
   std::vector<Real> target(target_.begin() + first, target_.begin() + next);
   SolveForward(block_.data(), count, target.data());
   serial::AddProduct<Real>(/*transpose=*/true, count, size_, -1, rows, stride_, target.data(),
@@ -220,19 +220,19 @@ void Tableau<Real>::SweepBlock(int64_t first, int64_t count) {
   loss_ -= SquareSum(target.data(), count);
   SolveBackward(block_.data(), count, target.data());
   std::copy(target.begin(), target.end(), target_.begin() + first);
-  AddOuterProducts(OuterProducts<Real>{.begin = 0,
-                                       .end = size_,
-                                       .size = size_,
-                                       .count = count,
-                                       .stride = stride_,
-                                       .left = rows,
-                                       .right = rows,
-                                       .sum = a,
-                                       .sum_stride = stride_,
-                                       .upper = true,
-                                       .subtract = true});
+  KernelsOfJointSearch<Real>().add_outer_products({.begin = 0,
+                                                   .end = size_,
+                                                   .size = size_,
+                                                   .count = count,
+                                                   .stride = stride_,
+                                                   .left = rows,
+                                                   .right = rows,
+                                                   .sum = a,
+                                                   .sum_stride = stride_,
+                                                   .upper = true,
+                                                   .subtract = true});
   solve.backward = true;
-  SolvePanel(solve);
+  KernelsOfJointSearch<Real>().solve_panel(solve);
   for (int64_t j = 0; j < first; ++j) {
     for (int64_t m = 0; m < count; ++m) a[j * stride_ + first + m] = rows[m * stride_ + j];
   }

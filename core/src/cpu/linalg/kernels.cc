@@ -17,15 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace sparsefw::cpu::HWY_NAMESPACE {
 
-template <class DD>
-HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const float* HWY_RESTRICT from) {
-  return hn::PromoteTo(dd, hn::LoadU(hn::Rebind<float, DD>(), from));
-}
-template <class DD>
-HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const double* HWY_RESTRICT from) {
-  return hn::LoadU(dd, from);
-}
-
 // One word of MaskedDot; two sums, to hide the latency of the additions.
 template <class DD, class V, typename Real>
 HWY_INLINE void DotWord(DD dd, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
@@ -171,6 +162,43 @@ double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_REST
     DotWord(dd, a + word * kWord, b + word * kWord, skip[word], sum0, sum1);
   }
   return hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
+}
+
+// Two sums a row, to hide the latency of the additions.
+template <typename Real>
+void DotRows(const Real* const* rows, const double* HWY_RESTRICT vector, int64_t size,
+             double* HWY_RESTRICT dots) {
+  const hn::ScalableTag<double> dd;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(dd));
+  const Real* HWY_RESTRICT row0 = rows[0];
+  const Real* HWY_RESTRICT row1 = rows[1];
+  const Real* HWY_RESTRICT row2 = rows[2];
+  const Real* HWY_RESTRICT row3 = rows[3];
+  auto a0 = hn::Zero(dd), a1 = hn::Zero(dd), a2 = hn::Zero(dd), a3 = hn::Zero(dd);
+  auto b0 = hn::Zero(dd), b1 = hn::Zero(dd), b2 = hn::Zero(dd), b3 = hn::Zero(dd);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= size; i += 2 * lanes) {
+    const auto x = hn::LoadU(dd, vector + i);
+    const auto y = hn::LoadU(dd, vector + i + lanes);
+    a0 = hn::MulAdd(LoadDoubles(dd, row0 + i), x, a0);
+    a1 = hn::MulAdd(LoadDoubles(dd, row1 + i), x, a1);
+    a2 = hn::MulAdd(LoadDoubles(dd, row2 + i), x, a2);
+    a3 = hn::MulAdd(LoadDoubles(dd, row3 + i), x, a3);
+    b0 = hn::MulAdd(LoadDoubles(dd, row0 + i + lanes), y, b0);
+    b1 = hn::MulAdd(LoadDoubles(dd, row1 + i + lanes), y, b1);
+    b2 = hn::MulAdd(LoadDoubles(dd, row2 + i + lanes), y, b2);
+    b3 = hn::MulAdd(LoadDoubles(dd, row3 + i + lanes), y, b3);
+  }
+  dots[0] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a0, b0)));
+  dots[1] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a1, b1)));
+  dots[2] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a2, b2)));
+  dots[3] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a3, b3)));
+  for (; i < size; ++i) {
+    dots[0] += static_cast<double>(row0[i]) * vector[i];
+    dots[1] += static_cast<double>(row1[i]) * vector[i];
+    dots[2] += static_cast<double>(row2[i]) * vector[i];
+    dots[3] += static_cast<double>(row3[i]) * vector[i];
+  }
 }
 
 template <typename Real>
@@ -326,9 +354,9 @@ Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t want
 
 // Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
-constexpr RowKernels<Real> kRowKernels = {UpdateAndScan<Real>, UpdateAndScore<Real>,
-                                          SelectLargest<Real>, UpdateAndSelect<Real>,
-                                          MaskedDot<Real>,     ZeroMasked<Real>};
+constexpr RowKernels<Real> kRowKernels = {
+    UpdateAndScan<Real>, UpdateAndScore<Real>, SelectLargest<Real>, UpdateAndSelect<Real>,
+    MaskedDot<Real>,     DotRows<Real>,        ZeroMasked<Real>};
 const RowKernels<float>* FloatKernels() { return &kRowKernels<float>; }
 const RowKernels<double>* DoubleKernels() { return &kRowKernels<double>; }
 

@@ -26,6 +26,9 @@ struct RowOperands {
 // Columns of the widest vector.
 inline constexpr int64_t kLaneGroup = 16;
 
+// Rows that dot_rows takes.
+inline constexpr int kDotRows = 4;
+
 // Where the threshold of a selection was, and how far apart scores lay there; 0: not
 // known.
 template <typename Real>
@@ -64,6 +67,10 @@ struct RowKernels {
 
   // <a, b> over the columns that are not in `skip`, in float64.
   double (*masked_dot)(int64_t words, const Real* a, const Real* b, const uint64_t* skip);
+
+  // dots[i] = <rows[i], vector> in float64, i below kDotRows; `size` values each, of any
+  // alignment.
+  void (*dot_rows)(const Real* const* rows, const double* vector, int64_t size, double* dots);
 
   // out = a, zero on the columns in `skip`. `a` may be `out`.
   void (*zero_masked)(int64_t words, const Real* a, const uint64_t* skip, Real* out);

@@ -38,6 +38,15 @@ HWY_INLINE hn::Mask<D> MaskAt(D d, uint64_t word, size_t shift) {
   return hn::LoadMaskBits(d, bytes.data());
 }
 
+template <class DD>
+HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const float* HWY_RESTRICT from) {
+  return hn::PromoteTo(dd, hn::LoadU(hn::Rebind<float, DD>(), from));
+}
+template <class DD>
+HWY_INLINE hn::Vec<DD> LoadDoubles(DD dd, const double* HWY_RESTRICT from) {
+  return hn::LoadU(dd, from);
+}
+
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/src/cpu/linalg/row_dots.h"
+#include "core/src/cpu/linalg/kernels.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -72,7 +72,7 @@ double ChangeOf(ConstMatrixView gram, const RowDifference& row) {
     for (size_t i = 0; i < kDotRows; ++i) {
       rows[i] = gram.row<T>(row.cols[first + std::min(i, count - 1)]);
     }
-    DotRows(rows, row.sum.data(), gram.cols(), dots);
+    Kernels<T>().dot_rows(rows, row.sum.data(), gram.cols(), dots);
     for (size_t i = 0; i < count; ++i) change += row.factors[first + i] * dots[i];
   }
   return change;

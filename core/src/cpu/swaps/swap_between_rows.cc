@@ -25,7 +25,7 @@ typename BetweenRows<Real>::RowBest BetweenRows<Real>::Evaluate(int64_t row,
                                                                 Matrix<double>& scratch) {
   double* out = scratch.row(0);
   double* in = scratch.row(1);
-  SwapTerms(state_.Row(row), out, in);
+  KernelsOfSwaps<Real>().swap_terms(state_.Row(row), out, in);
   const double* cheapest = std::min_element(out, out + state_.layer.cols);
   // The last of equals: from the end, and then the first that is least.
   const auto from_end = std::make_reverse_iterator(in + state_.layer.cols);

@@ -19,30 +19,28 @@ struct SwapOperands {
   double* product = nullptr;          // E = D G
 };
 
-// The change of the loss by each weight on its own, +infinity where it
-// cannot move:
-//   out = 2 w E + w^2 G_jj    kept and not locked: pruned
-//   in  = -2 w E + w^2 G_jj   pruned: restored
-void SwapTerms(const SwapOperands<float>& row, double* out, double* in);
-void SwapTerms(const SwapOperands<double>& row, double* out, double* in);
+template <typename Real>
+struct SwapKernels {
+  // The change of the loss by each weight on its own, +infinity where it
+  // cannot move:
+  //   out = 2 w E + w^2 G_jj    kept and not locked: pruned
+  //   in  = -2 w E + w^2 G_jj   pruned: restored
+  void (*swap_terms)(const SwapOperands<Real>& row, double* out, double* in);
 
-// min over j of in_j - factor * w_j * gram_row_j.
-double BestPartner(int64_t words, const double* in, const float* weights, const float* gram_row,
-                   double factor);
-double BestPartner(int64_t words, const double* in, const double* weights, const double* gram_row,
-                   double factor);
-// The largest j that attains it, `best` being what BestPartner returned for
-// the same arguments.
-int64_t FindPartner(int64_t words, const double* in, const float* weights, const float* gram_row,
-                    double factor, double best);
-int64_t FindPartner(int64_t words, const double* in, const double* weights, const double* gram_row,
-                    double factor, double best);
+  // min over j of in_j - factor * w_j * gram_row_j.
+  double (*best_partner)(int64_t words, const double* in, const Real* weights, const Real* gram_row,
+                         double factor);
+  // The largest j that attains it, `best` being what best_partner returned for
+  // the same arguments.
+  int64_t (*find_partner)(int64_t words, const double* in, const Real* weights,
+                          const Real* gram_row, double factor, double best);
 
-// product += first * first_row + second * second_row
-void AddTwoRows(int64_t words, double first, const float* first_row, double second,
-                const float* second_row, double* product);
-void AddTwoRows(int64_t words, double first, const double* first_row, double second,
-                const double* second_row, double* product);
+  // product += first * first_row + second * second_row
+  void (*add_two_rows)(int64_t words, double first, const Real* first_row, double second,
+                       const Real* second_row, double* product);
+};
+template <typename Real>
+const SwapKernels<Real>& KernelsOfSwaps();
 
 }  // namespace sparsefw::cpu
 

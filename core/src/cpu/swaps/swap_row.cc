@@ -30,7 +30,7 @@ SwapTally RowSwapper<Real>::Refine(int64_t row) {
 
 template <typename Real>
 void RowSwapper<Real>::UpdateTerms(int64_t row) {
-  SwapTerms(state_.Row(row), out_.data(), in_.data());
+  KernelsOfSwaps<Real>().swap_terms(state_.Row(row), out_.data(), in_.data());
 }
 
 template <typename Real>
@@ -74,13 +74,15 @@ bool RowSwapper<Real>::SweepRow(int64_t row, SwapTally& tally) {
     if (!MayImprove(row, p)) continue;
     const double factor = 2 * state_.Weight(row, p);
     const Real* gram_row = layer.gram.row(p);
-    const double partner = BestPartner(layer.words, in_.data(), weights, gram_row, factor);
+    const double partner =
+        KernelsOfSwaps<Real>().best_partner(layer.words, in_.data(), weights, gram_row, factor);
     const double change = out_(0, p) + partner;
     if (!(change < -state_.tolerance[static_cast<size_t>(row)])) continue;
-    const int64_t q = FindPartner(layer.words, in_.data(), weights, gram_row, factor, partner);
+    const int64_t q = KernelsOfSwaps<Real>().find_partner(layer.words, in_.data(), weights,
+                                                          gram_row, factor, partner);
     state_.SwapWithinRow(row, p, q);
     UpdateTerms(row);
-    least_in_ = BestPartner(layer.words, in_.data(), weights, gram_row, 0);
+    least_in_ = KernelsOfSwaps<Real>().best_partner(layer.words, in_.data(), weights, gram_row, 0);
     largest_norm_ =
         std::max(largest_norm_, std::abs(state_.Weight(row, p)) * std::sqrt(state_.diagonal(0, p)));
     ++tally.swaps;

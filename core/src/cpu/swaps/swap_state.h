@@ -69,14 +69,15 @@ struct SwapState {
   void SwapWithinRow(int64_t row, int64_t p, int64_t q) {
     kept.Flip(row, p);
     kept.Flip(row, q);
-    AddTwoRows(layer.words, Weight(row, p), layer.gram.row(p), -Weight(row, q), layer.gram.row(q),
-               product.row(row));
+    KernelsOfSwaps<Real>().add_two_rows(layer.words, Weight(row, p), layer.gram.row(p),
+                                        -Weight(row, q), layer.gram.row(q), product.row(row));
   }
   // One weight of a row goes out, or comes in.
   void Move(int64_t row, int64_t col) {
     const double factor = kept.Get(row, col) ? Weight(row, col) : -Weight(row, col);
     kept.Flip(row, col);
-    AddTwoRows(layer.words, factor, layer.gram.row(col), 0, layer.gram.row(col), product.row(row));
+    KernelsOfSwaps<Real>().add_two_rows(layer.words, factor, layer.gram.row(col), 0,
+                                        layer.gram.row(col), product.row(row));
   }
 };
 
