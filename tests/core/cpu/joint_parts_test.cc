@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -185,7 +184,7 @@ TEST(TableauTest, WeightsSolveTheNormalEquations) {
 
 // One term after the other, in sizes with and without whole tiles; what is left of the diagonal
 // of an upper sum does not matter.
-TEST(JointKernelsTest, OuterProductsAreSumsOfProducts) {
+TEST(JointKernelsTest, OuterProductsAreSubtracted) {
   for (const int64_t size : {1, 7, 8, 50, 131}) {
     for (const bool upper : {false, true}) {
       const int64_t stride = size + kKernelSlack;
@@ -204,21 +203,20 @@ TEST(JointKernelsTest, OuterProductsAreSumsOfProducts) {
           expected(i, j) = static_cast<double>(sum(i, j));
           for (int64_t k = 0; k < count && i >= begin; ++k) {
             const double term = static_cast<double>(left(k, i)) * static_cast<double>(right(k, j));
-            expected(i, j) += upper ? -term : term;
+            expected(i, j) -= term;
           }
         }
       }
-      KernelsOfJointSearch<float>().add_outer_products({.begin = begin,
-                                                        .end = size,
-                                                        .size = size,
-                                                        .count = count,
-                                                        .stride = stride,
-                                                        .left = left.data(),
-                                                        .right = right.data(),
-                                                        .sum = sum.data(),
-                                                        .sum_stride = stride,
-                                                        .upper = upper,
-                                                        .subtract = upper});
+      KernelsOfJointSearch<float>().subtract_outer_products({.begin = begin,
+                                                             .end = size,
+                                                             .size = size,
+                                                             .count = count,
+                                                             .stride = stride,
+                                                             .left = left.data(),
+                                                             .right = right.data(),
+                                                             .sum = sum.data(),
+                                                             .sum_stride = stride,
+                                                             .upper = upper});
       for (int64_t i = 0; i < size; ++i) {
         for (int64_t j = upper ? i : 0; j < size; ++j) {
           EXPECT_NEAR(sum(i, j), expected(i, j), 1e-4) << size << " " << i << " " << j;
@@ -226,29 +224,6 @@ TEST(JointKernelsTest, OuterProductsAreSumsOfProducts) {
       }
     }
   }
-}
-
-// The cheapest of those inside, the first of equal ones; never one outside, whatever rounding
-// has made of its diagonal.
-TEST(JointKernelsTest, CheapestIsInside) {
-  const auto infinite = std::numeric_limits<double>::infinity();
-  std::vector<double> targets(100 + kKernelSlack, 2);
-  std::vector<double> diagonals(targets.size());
-  std::vector<double> floors(targets.size(), infinite);
-  for (size_t i = 0; i < 100; ++i) {
-    diagonals[i] = i % 2 == 0 ? -1 : 3;
-    floors[i] = i % 2 == 0 ? infinite : 1e-9;
-  }
-  const Inside<double> inside = {100, targets.data(), diagonals.data(), floors.data()};
-  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 0);
-  targets[40] = targets[70] = -1;
-  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 40);
-  diagonals[33] = -100;  // outside
-  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 40);
-  diagonals[90] = -9;  // 4/9
-  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), 90);
-  std::fill(diagonals.begin(), diagonals.end(), 1.0);
-  EXPECT_EQ(KernelsOfJointSearch<double>().cheapest(inside), -1);
 }
 
 TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {

@@ -1,7 +1,5 @@
 #include "core/src/cpu/joint/joint_kernels.h"
 
-#include <limits>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/joint/joint_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -44,36 +42,9 @@ int64_t FindGain(const Leaving<Real>& l, Real best) {
   return -1;
 }
 
-// Infinite where the column is outside.
-template <class D, typename Real>
-HWY_INLINE hn::Vec<D> CostsAt(D d, const Inside<Real>& inside, int64_t q) {
-  const auto target = hn::LoadU(d, inside.targets + q);
-  const auto diagonal = hn::LoadU(d, inside.diagonals + q);
-  const auto cost = hn::Div(hn::Mul(target, target), hn::Neg(diagonal));
-  const auto infinite = hn::Set(d, std::numeric_limits<Real>::infinity());
-  const auto swept =
-      hn::And(hn::Lt(diagonal, hn::Zero(d)), hn::Eq(hn::LoadU(d, inside.floors + q), infinite));
-  return hn::IfThenElse(swept, cost, infinite);
-}
-
-template <typename Real>
-int64_t Cheapest(const Inside<Real>& inside) {
-  const hn::ScalableTag<Real> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto least = hn::Set(d, std::numeric_limits<Real>::infinity());
-  for (int64_t q = 0; q < inside.size; q += lanes) least = hn::Min(least, CostsAt(d, inside, q));
-  const auto wanted = hn::MinOfLanes(d, least);
-  if (!(hn::GetLane(wanted) < std::numeric_limits<Real>::infinity())) return -1;
-  for (int64_t q = 0; q < inside.size; q += lanes) {
-    const intptr_t lane = hn::FindFirstTrue(d, hn::Eq(CostsAt(d, inside, q), wanted));
-    if (lane >= 0) return q + lane;
-  }
-  return -1;
-}
-
-// A tile of the sum stays in registers while all terms are added to it.
-template <int kRows, bool kSubtract, typename Real>
-HWY_INLINE void AddToRows(const OuterProducts<Real>& o, int64_t row) {
+// A tile of the sum stays in registers while all terms are taken from it.
+template <int kRows, typename Real>
+HWY_INLINE void SubtractFromRows(const OuterProducts<Real>& o, int64_t row) {
   const hn::CappedTag<Real, 16> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -91,10 +62,10 @@ HWY_INLINE void AddToRows(const OuterProducts<Real>& o, int64_t row) {
       const V b = hn::LoadU(d, right + lanes);
       const V c = hn::LoadU(d, right + 2 * lanes);
       for (int r = 0; r < kRows; ++r) {
-        const V factor = hn::Set(d, kSubtract ? -left[r] : left[r]);
-        sums[r][0] = hn::MulAdd(factor, a, sums[r][0]);
-        sums[r][1] = hn::MulAdd(factor, b, sums[r][1]);
-        sums[r][2] = hn::MulAdd(factor, c, sums[r][2]);
+        const V factor = hn::Set(d, left[r]);
+        sums[r][0] = hn::NegMulAdd(factor, a, sums[r][0]);
+        sums[r][1] = hn::NegMulAdd(factor, b, sums[r][1]);
+        sums[r][2] = hn::NegMulAdd(factor, c, sums[r][2]);
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -105,20 +76,11 @@ HWY_INLINE void AddToRows(const OuterProducts<Real>& o, int64_t row) {
   }
 }
 
-template <bool kSubtract, typename Real>
-HWY_INLINE void AddOuterAs(const OuterProducts<Real>& o) {
-  int64_t row = o.begin;
-  for (; row + 8 <= o.end; row += 8) AddToRows<8, kSubtract>(o, row);
-  for (; row < o.end; ++row) AddToRows<1, kSubtract>(o, row);
-}
-
 template <typename Real>
-void AddOuterProducts(const OuterProducts<Real>& o) {
-  if (o.subtract) {
-    AddOuterAs<true>(o);
-  } else {
-    AddOuterAs<false>(o);
-  }
+void SubtractOuterProducts(const OuterProducts<Real>& o) {
+  int64_t row = o.begin;
+  for (; row + 8 <= o.end; row += 8) SubtractFromRows<8>(o, row);
+  for (; row < o.end; ++row) SubtractFromRows<1>(o, row);
 }
 
 // Some columns at a time, so that all rows of them stay in the first cache.
@@ -198,7 +160,7 @@ void SubtractRows(const RowSum<Real>& s) {
 // Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr JointKernels<Real> kJointKernels = {
-    BestGain<Real>,   FindGain<Real>,    Cheapest<Real>,    AddOuterProducts<Real>,
+    BestGain<Real>,   FindGain<Real>,    SubtractOuterProducts<Real>,
     SolvePanel<Real>, PickColumns<Real>, SubtractRows<Real>};
 const JointKernels<float>* FloatJointKernels() { return &kJointKernels<float>; }
 const JointKernels<double>* DoubleJointKernels() { return &kJointKernels<double>; }

@@ -26,17 +26,7 @@ struct Leaving {
   Real inverse = 0;
 };
 
-// The columns that are inside: those with an infinite floor and, but for rounding, a diagonal
-// below 0; beyond `size` it is 0.
-template <typename Real>
-struct Inside {
-  int64_t size = 0;
-  const Real* targets = nullptr;
-  const Real* diagonals = nullptr;
-  const Real* floors = nullptr;
-};
-
-// sum [., sum_stride] += left^T right, or -= with `subtract`, both [count, stride], in the rows
+// sum [., sum_stride] -= left^T right, both [count, stride], in the rows
 // [begin, end) and the columns [0, size); with `upper` in none left of the diagonal but a
 // few. Columns up to kKernelSlack beyond `size` are changed as well, to anything.
 template <typename Real>
@@ -51,7 +41,6 @@ struct OuterProducts {
   Real* sum = nullptr;
   int64_t sum_stride = 0;
   bool upper = false;
-  bool subtract = false;
 };
 
 // rows [count, stride] := U^-T rows, or U^-1 rows with `backward`, in the columns [first, size); U
@@ -94,9 +83,7 @@ struct JointKernels {
   Real (*best_gain)(const Leaving<Real>& leaving);
   // The first p that attains it, `best` being what best_gain returned; -1 when it is 0.
   int64_t (*find_gain)(const Leaving<Real>& leaving, Real best);
-  // The first column whose removal costs least, target^2 / -d; -1 where none is inside.
-  int64_t (*cheapest)(const Inside<Real>& inside);
-  void (*add_outer_products)(const OuterProducts<Real>& products);
+  void (*subtract_outer_products)(const OuterProducts<Real>& products);
   void (*solve_panel)(const PanelSolve<Real>& solve);
   void (*pick_columns)(const PickedColumns<Real>& picked);
   void (*subtract_rows)(const RowSum<Real>& sum);

@@ -87,18 +87,18 @@ void Tableau<Real>::Flush() {
   for (int64_t k = 0; k < pending_count_; ++k) {
     const Real* from = pending_.data() + k * stride_;
     Real* to = scaled_.data() + k * stride_;
-    const Real factor = pending_factor_[Index(k)];
+    const Real factor = -pending_factor_[Index(k)];  // which the kernel subtracts
     for (int64_t i = 0; i < size_; ++i) to[i] = factor * from[i];
   }
-  KernelsOfJointSearch<Real>().add_outer_products({.begin = 0,
-                                                   .end = size_,
-                                                   .size = size_,
-                                                   .count = pending_count_,
-                                                   .stride = stride_,
-                                                   .left = scaled_.data(),
-                                                   .right = pending_.data(),
-                                                   .sum = matrix_.data(),
-                                                   .sum_stride = stride_});
+  KernelsOfJointSearch<Real>().subtract_outer_products({.begin = 0,
+                                                        .end = size_,
+                                                        .size = size_,
+                                                        .count = pending_count_,
+                                                        .stride = stride_,
+                                                        .left = scaled_.data(),
+                                                        .right = pending_.data(),
+                                                        .sum = matrix_.data(),
+                                                        .sum_stride = stride_});
   pending_count_ = 0;
 }
 

@@ -178,15 +178,14 @@ void Tableau<Real>::EliminateFixed(const double* products) {
                                        .right = rows,
                                        .sum = panel_.data(),
                                        .sum_stride = panel_stride_,
-                                       .upper = true,
-                                       .subtract = true};
-    KernelsOfJointSearch<Real>().add_outer_products(products_of);
+                                       .upper = true};
+    KernelsOfJointSearch<Real>().subtract_outer_products(products_of);
     products_of.begin = 0;
     products_of.end = products_of.size = size_;
     products_of.left = products_of.right = rows + panel_offset_;
     products_of.sum = matrix_.data();
     products_of.sum_stride = stride_;
-    KernelsOfJointSearch<Real>().add_outer_products(products_of);
+    KernelsOfJointSearch<Real>().subtract_outer_products(products_of);
   }
   loss_ -= SquareSum(fixed_target_.data(), count);
 }
@@ -220,17 +219,16 @@ void Tableau<Real>::SweepBlock(int64_t first, int64_t count) {
   loss_ -= SquareSum(target.data(), count);
   SolveBackward(block_.data(), count, target.data());
   std::copy(target.begin(), target.end(), target_.begin() + first);
-  KernelsOfJointSearch<Real>().add_outer_products({.begin = 0,
-                                                   .end = size_,
-                                                   .size = size_,
-                                                   .count = count,
-                                                   .stride = stride_,
-                                                   .left = rows,
-                                                   .right = rows,
-                                                   .sum = a,
-                                                   .sum_stride = stride_,
-                                                   .upper = true,
-                                                   .subtract = true});
+  KernelsOfJointSearch<Real>().subtract_outer_products({.begin = 0,
+                                                        .end = size_,
+                                                        .size = size_,
+                                                        .count = count,
+                                                        .stride = stride_,
+                                                        .left = rows,
+                                                        .right = rows,
+                                                        .sum = a,
+                                                        .sum_stride = stride_,
+                                                        .upper = true});
   solve.backward = true;
   KernelsOfJointSearch<Real>().solve_panel(solve);
   for (int64_t j = 0; j < first; ++j) {
