@@ -1,70 +1,63 @@
 #include "sparsefw/dtype.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <type_traits>
 
 namespace sparsefw {
 namespace {
 
-template <typename T, typename Out, typename Convert>
-void ConvertAll(const void* source, size_t count, Out* out, Convert convert) {
+struct DTypeInfo {
+  size_t size;
+  std::string_view name;
+};
+// In the order of the enumerators.
+constexpr auto kDTypes =
+    std::to_array<DTypeInfo>({{4, "F32"}, {2, "F16"}, {2, "BF16"}, {8, "F64"}, {1, "BOOL"}});
+static_assert(kDTypes.size() == static_cast<size_t>(DType::kBool) + 1);
+
+DTypeInfo InfoOf(DType dtype) {
+  const auto index = static_cast<size_t>(dtype);
+  return index < kDTypes.size() ? kDTypes[index] : DTypeInfo{0, "?"};
+}
+
+template <typename T, typename Out>
+void ConvertAll(const void* source, size_t count, Out* out) {
   const T* in = static_cast<const T*>(source);
-  for (size_t i = 0; i < count; ++i) out[i] = convert(in[i]);
+  for (size_t i = 0; i < count; ++i) {
+    if constexpr (std::is_floating_point_v<T>) {
+      out[i] = static_cast<Out>(in[i]);
+    } else if constexpr (std::is_integral_v<T>) {
+      out[i] = static_cast<Out>(in[i] != 0);
+    } else {
+      out[i] = static_cast<Out>(ToFloat(in[i]));
+    }
+  }
 }
 
 template <typename Out>
 void ConvertTo(const void* source, DType dtype, size_t count, Out* out) {
   switch (dtype) {
     case DType::kF32:
-      return ConvertAll<float>(source, count, out, [](float v) { return static_cast<Out>(v); });
+      return ConvertAll<float>(source, count, out);
     case DType::kF64:
-      return ConvertAll<double>(source, count, out, [](double v) { return static_cast<Out>(v); });
+      return ConvertAll<double>(source, count, out);
     case DType::kF16:
-      return ConvertAll<Half>(source, count, out,
-                              [](Half v) { return static_cast<Out>(ToFloat(v)); });
+      return ConvertAll<Half>(source, count, out);
     case DType::kBF16:
-      return ConvertAll<BFloat16>(source, count, out,
-                                  [](BFloat16 v) { return static_cast<Out>(ToFloat(v)); });
+      return ConvertAll<BFloat16>(source, count, out);
     case DType::kBool:
-      return ConvertAll<uint8_t>(source, count, out,
-                                 [](uint8_t v) { return static_cast<Out>(v != 0); });
+      return ConvertAll<uint8_t>(source, count, out);
   }
 }
 
 }  // namespace
 
-size_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 8;
-    case DType::kF32:
-      return 4;
-    case DType::kF16:
-    case DType::kBF16:
-      return 2;
-    case DType::kBool:
-      return 1;
-  }
-  return 0;
-}
+size_t SizeOf(DType dtype) { return InfoOf(dtype).size; }
 
-std::string_view DTypeName(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return "F64";
-    case DType::kF32:
-      return "F32";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kBool:
-      return "BOOL";
-  }
-  return "?";
-}
+std::string_view DTypeName(DType dtype) { return InfoOf(dtype).name; }
 
 std::optional<DType> ParseDType(std::string_view name) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kBool}) {

@@ -7,98 +7,45 @@
 
 namespace sparsefw {
 
+namespace {
+
+// `names` in the order of the enumerators.
+template <auto kLast, size_t kCount>
+std::string_view NameIn(const std::string_view (&names)[kCount], decltype(kLast) value) {
+  static_assert(kCount == static_cast<size_t>(kLast) + 1);
+  const auto index = static_cast<size_t>(value);
+  return index < kCount ? names[index] : "other";
+}
+
+}  // namespace
+
 std::string_view NameOf(Method method) {
-  switch (method) {
-    case Method::kMagnitude:
-      return "magnitude";
-    case Method::kWanda:
-      return "wanda";
-    case Method::kRia:
-      return "ria";
-    case Method::kSparseGpt:
-      return "sparsegpt";
-    case Method::kSparseFw:
-      return "sparsefw";
-    case Method::kAlps:
-      return "alps";
-  }
-  return "other";
+  return NameIn<Method::kAlps>({"magnitude", "wanda", "ria", "sparsegpt", "sparsefw", "alps"},
+                               method);
 }
 
 std::string_view NameOf(SaliencyMethod method) {
-  switch (method) {
-    case SaliencyMethod::kMagnitude:
-      return "magnitude";
-    case SaliencyMethod::kWanda:
-      return "wanda";
-    case SaliencyMethod::kRia:
-      return "ria";
-  }
-  return "other";
+  return NameIn<SaliencyMethod::kRia>({"magnitude", "wanda", "ria"}, method);
 }
 
 std::string_view NameOf(StepRule rule) {
-  switch (rule) {
-    case StepRule::kOpenLoop:
-      return "open_loop";
-    case StepRule::kLineSearch:
-      return "line_search";
-    case StepRule::kAuto:
-      return "auto";
-  }
-  return "other";
+  return NameIn<StepRule::kAuto>({"open_loop", "line_search", "auto"}, rule);
 }
 
 std::string_view NameOf(ProductPrecision precision) {
-  switch (precision) {
-    case ProductPrecision::kFloat32:
-      return "fp32";
-    case ProductPrecision::kTf32:
-      return "tf32";
-    case ProductPrecision::kBf16:
-      return "bf16";
-  }
-  return "other";
+  return NameIn<ProductPrecision::kBf16>({"fp32", "tf32", "bf16"}, precision);
 }
 
 std::string_view NameOf(Preset preset) {
-  switch (preset) {
-    case Preset::kPaper:
-      return "paper";
-    case Preset::kFast:
-      return "fast";
-    case Preset::kBalanced:
-      return "balanced";
-    case Preset::kBest:
-      return "best";
-  }
-  return "other";
+  return NameIn<Preset::kBest>({"paper", "fast", "balanced", "best"}, preset);
 }
 
 std::string_view NameOf(Pattern::Kind kind) {
-  switch (kind) {
-    case Pattern::Kind::kUnstructured:
-      return "unstructured";
-    case Pattern::Kind::kPerRow:
-      return "per_row";
-    case Pattern::Kind::kKeepOfGroup:
-      return "nm";
-  }
-  return "other";
+  return NameIn<Pattern::Kind::kKeepOfGroup>({"unstructured", "per_row", "nm"}, kind);
 }
 
 std::string_view NameOf(StopCause cause) {
-  switch (cause) {
-    case StopCause::kIterations:
-      return "ITERATIONS";
-    case StopCause::kGap:
-      return "GAP";
-    case StopCause::kDeadline:
-      return "DEADLINE";
-    case StopCause::kCancelled:
-      return "CANCELLED";
-  }
-  return "other";
+  return NameIn<StopCause::kCancelled>({"ITERATIONS", "GAP", "DEADLINE", "CANCELLED"}, cause);
 }
 
 }  // namespace sparsefw

@@ -1,6 +1,7 @@
 #include "sparsefw/options.h"
 
-#include <cmath>
+#include <array>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -10,6 +11,26 @@
 
 namespace sparsefw {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargest = std::numeric_limits<double>::max();
+constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
+
+struct Range {
+  std::string_view text;
+  double least;
+  double most;
+};
+// In the order of the enumerators.
+constexpr auto kRanges = std::to_array<Range>({{"", -kInfinity, kInfinity},
+                                               {"at least 0", 0, kInfinity},
+                                               {"at least 1", 1, kInfinity},
+                                               {"finite and at least 0", 0, kLargest},
+                                               {"in [0, 1]", 0, 1},
+                                               {"in [0, 1)", 0, kBelowOne}});
+static_assert(kRanges.size() == static_cast<size_t>(OptionRange::kShareBelowOne) + 1);
+
+const Range& RangeOf(OptionRange range) { return kRanges[static_cast<size_t>(range)]; }
 
 template <typename Number>
 absl::Status CheckRange(const OptionInfo& info, Number value) {
@@ -41,40 +62,11 @@ absl::Status CheckTogether(const SolveOptions& options) {
 
 }  // namespace
 
-std::string_view RuleOf(OptionRange range) {
-  switch (range) {
-    case OptionRange::kAny:
-      return "";
-    case OptionRange::kAtLeast0:
-      return "at least 0";
-    case OptionRange::kAtLeast1:
-      return "at least 1";
-    case OptionRange::kFiniteAtLeast0:
-      return "finite and at least 0";
-    case OptionRange::kShare:
-      return "in [0, 1]";
-    case OptionRange::kShareBelowOne:
-      return "in [0, 1)";
-  }
-  return "";
-}
+std::string_view RuleOf(OptionRange range) { return RangeOf(range).text; }
 
 bool IsIn(OptionRange range, double value) {
-  switch (range) {
-    case OptionRange::kAny:
-      return true;
-    case OptionRange::kAtLeast0:
-      return value >= 0;
-    case OptionRange::kAtLeast1:
-      return value >= 1;
-    case OptionRange::kFiniteAtLeast0:
-      return value >= 0 && std::isfinite(value);
-    case OptionRange::kShare:
-      return value >= 0 && value <= 1;
-    case OptionRange::kShareBelowOne:
-      return value >= 0 && value < 1;
-  }
-  return false;
+  if (range == OptionRange::kAny) return true;
+  return value >= RangeOf(range).least && value <= RangeOf(range).most;
 }
 
 SolveOptions WithStepRule(SolveOptions options) {
