@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 // Weak: absent from other libraries with the CBLAS interface.
@@ -21,17 +22,21 @@ int64_t TileOf(int64_t cols) { return cols >= 2048 ? 512 : cols >= 1024 ? 256 : 
 // CBLAS counts in int; every dimension of a layer fits.
 int Int(int64_t value) { return static_cast<int>(value); }
 
-void CallGemm(int64_t rows, int64_t cols, const GemmArgs<float>& g, const float* a, const float* b,
-              float* c) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols), Int(g.depth), 1.0F,
-              a, Int(g.a_stride), b, Int(g.b_stride), g.accumulate ? 1.0F : 0.0F, c,
-              Int(g.c_stride));
+// CBLAS has a function for each precision.
+template <typename Real, typename OfFloat, typename OfDouble>
+auto Of(OfFloat of_float, OfDouble of_double) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return of_float;
+  } else {
+    return of_double;
+  }
 }
 
-void CallGemm(int64_t rows, int64_t cols, const GemmArgs<double>& g, const double* a,
-              const double* b, double* c) {
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols), Int(g.depth), 1.0, a,
-              Int(g.a_stride), b, Int(g.b_stride), g.accumulate ? 1.0 : 0.0, c, Int(g.c_stride));
+template <typename T>
+void CallGemm(int64_t rows, int64_t cols, const GemmArgs<T>& g, const T* a, const T* b, T* c) {
+  Of<T>(cblas_sgemm, cblas_dgemm)(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols),
+                                  Int(g.depth), T{1}, a, Int(g.a_stride), b, Int(g.b_stride),
+                                  g.accumulate ? T{1} : T{0}, c, Int(g.c_stride));
 }
 
 int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -92,18 +97,15 @@ std::string BlasKernels() {
 void GemmF32(const GemmArgs<float>& args) { MultiplyInBlocks(args); }
 void GemmF64(const GemmArgs<double>& args) { MultiplyInBlocks(args); }
 
-absl::Status Gemm(const GemmArgs<float>& args, const ParallelContext& context) {
+template <typename T>
+absl::Status Gemm(const GemmArgs<T>& args, const ParallelContext& context) {
   return context.Run([&] {
-    GemmF32(args);
+    MultiplyInBlocks(args);
     return absl::OkStatus();
   });
 }
-absl::Status Gemm(const GemmArgs<double>& args, const ParallelContext& context) {
-  return context.Run([&] {
-    GemmF64(args);
-    return absl::OkStatus();
-  });
-}
+template absl::Status Gemm<float>(const GemmArgs<float>&, const ParallelContext&);
+template absl::Status Gemm<double>(const GemmArgs<double>&, const ParallelContext&);
 
 SyrkF32::SyrkF32(int64_t cols, int threads) : cols_(cols) {
   const int64_t tile = std::min(TileOf(cols), cols);
@@ -149,4 +151,53 @@ void SyrkF32::ReturnTile(Matrix<float> tile) {
   tiles_.push_back(std::move(tile));
 }
 
+namespace serial {
+
+template <typename Real>
+void SolveTransposed(const Upper<Real>& r, int64_t cols, Real* b, int64_t b_stride) {
+  UseOneBlasThread();
+  if (r.size == 0 || cols == 0) return;
+  Of<Real>(cblas_strsm, cblas_dtrsm)(CblasRowMajor, CblasLeft, CblasUpper, CblasTrans, CblasNonUnit,
+                                     Int(r.size), Int(cols), Real{1}, r.values, Int(r.stride), b,
+                                     Int(b_stride));
+}
+
+template <typename Real>
+void SolveVector(const Upper<Real>& r, Real* x) {
+  UseOneBlasThread();
+  if (r.size == 0) return;
+  Of<Real>(cblas_strsv, cblas_dtrsv)(CblasRowMajor, CblasUpper, CblasNoTrans, CblasNonUnit,
+                                     Int(r.size), r.values, Int(r.stride), x, 1);
+}
+
+template <typename Real>
+void AddProduct(bool transpose, int64_t rows, int64_t cols, Real alpha, const Real* a,
+                int64_t a_stride, const Real* x, Real* y) {
+  UseOneBlasThread();
+  if (rows == 0 || cols == 0) return;
+  Of<Real>(cblas_sgemv, cblas_dgemv)(CblasRowMajor, transpose ? CblasTrans : CblasNoTrans,
+                                     Int(rows), Int(cols), alpha, a, Int(a_stride), x, 1, Real{1},
+                                     y, 1);
+}
+
+template <typename Real>
+void AddLowerSquare(int64_t rows, int64_t cols, const Real* a, Real* c) {
+  UseOneBlasThread();
+  if (rows == 0 || cols == 0) return;
+  Of<Real>(cblas_ssyrk, cblas_dsyrk)(CblasRowMajor, CblasLower, CblasTrans, Int(cols), Int(rows),
+                                     Real{1}, a, Int(cols), Real{1}, c, Int(cols));
+}
+
+template void SolveTransposed(const Upper<float>&, int64_t, float*, int64_t);
+template void SolveTransposed(const Upper<double>&, int64_t, double*, int64_t);
+template void SolveVector(const Upper<float>&, float*);
+template void SolveVector(const Upper<double>&, double*);
+template void AddProduct(bool, int64_t, int64_t, float, const float*, int64_t, const float*,
+                         float*);
+template void AddProduct(bool, int64_t, int64_t, double, const double*, int64_t, const double*,
+                         double*);
+template void AddLowerSquare(int64_t, int64_t, const float*, float*);
+template void AddLowerSquare(int64_t, int64_t, const double*, double*);
+
+}  // namespace serial
 }  // namespace sparsefw

@@ -123,16 +123,16 @@ void ColumnSweep::PruneRow(Block block, int64_t row, RowScratch& scratch, Mask& 
 }
 
 absl::Status ColumnSweep::UpdateLaterColumns(Block block) {
-  return Gemm({.rows = layer_.rows,
-               .cols = layer_.cols - block.end,
-               .depth = block.width(),
-               .a = errors_.data(),
-               .a_stride = block_,
-               .b = layer_.factor.row(block.begin) + block.end,
-               .b_stride = layer_.factor.cols(),
-               .c = layer_.weights.data() + block.end,
-               .c_stride = layer_.weights.cols(),
-               .accumulate = true},
+  return Gemm(GemmArgs<double>{.rows = layer_.rows,
+                               .cols = layer_.cols - block.end,
+                               .depth = block.width(),
+                               .a = errors_.data(),
+                               .a_stride = block_,
+                               .b = layer_.factor.row(block.begin) + block.end,
+                               .b_stride = layer_.factor.cols(),
+                               .c = layer_.weights.data() + block.end,
+                               .c_stride = layer_.weights.cols(),
+                               .accumulate = true},
               context_);
 }
 

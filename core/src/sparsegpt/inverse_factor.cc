@@ -116,15 +116,15 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
   for (int64_t i = 0; i < tile.size(); ++i) {
     for (int64_t j = 0; j < tile.size(); ++j) small_(j, i) = inverses_(tile.begin + i, j);
   }
-  SPARSEFW_RETURN_IF_ERROR(Gemm({.rows = tile.begin,
-                                 .cols = tile.size(),
-                                 .depth = tile.size(),
-                                 .a = At(0, tile.begin),
-                                 .a_stride = h_.cols(),
-                                 .b = small_.data(),
-                                 .b_stride = kTile,
-                                 .c = panel_.data(),
-                                 .c_stride = kTile},
+  SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<double>{.rows = tile.begin,
+                                                 .cols = tile.size(),
+                                                 .depth = tile.size(),
+                                                 .a = At(0, tile.begin),
+                                                 .a_stride = h_.cols(),
+                                                 .b = small_.data(),
+                                                 .b_stride = kTile,
+                                                 .c = panel_.data(),
+                                                 .c_stride = kTile},
                                 context_));
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(index, [&](int64_t above) {
     for (int64_t row = TileAt(above).begin; row < TileAt(above).end; ++row) {
@@ -168,15 +168,15 @@ absl::Status InverseFactor::InvertColumns(int64_t index) {
     std::transform(inverse, inverse + tile.size(), small_.row(i), std::negate<>());
     std::copy_n(inverse, tile.size(), At(tile.begin + i, tile.begin));
   }
-  return Gemm({.rows = tile.begin,
-               .cols = tile.size(),
-               .depth = tile.size(),
-               .a = panel_.data(),
-               .a_stride = kTile,
-               .b = small_.data(),
-               .b_stride = kTile,
-               .c = At(0, tile.begin),
-               .c_stride = h_.cols()},
+  return Gemm(GemmArgs<double>{.rows = tile.begin,
+                               .cols = tile.size(),
+                               .depth = tile.size(),
+                               .a = panel_.data(),
+                               .a_stride = kTile,
+                               .b = small_.data(),
+                               .b_stride = kTile,
+                               .c = At(0, tile.begin),
+                               .c_stride = h_.cols()},
               context_);
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/src/linalg/serial_blas.h"
+#include "core/src/linalg/blas.h"
 
 namespace sparsefw::cpu {
 

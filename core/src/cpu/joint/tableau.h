@@ -24,7 +24,7 @@
 
 #include "core/src/cpu/joint/joint_kernels.h"
 #include "core/src/joint/joint_rules.h"
-#include "core/src/linalg/serial_blas.h"
+#include "core/src/linalg/blas.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw::cpu {

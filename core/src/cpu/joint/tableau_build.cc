@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/src/cpu/joint/tableau.h"
-#include "core/src/linalg/serial_blas.h"
+#include "core/src/linalg/blas.h"
 #include "core/src/select/bit_rows.h"
 
 namespace sparsefw::cpu {

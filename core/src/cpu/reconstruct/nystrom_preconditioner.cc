@@ -6,7 +6,6 @@
 
 #include "absl/status/statusor.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/linalg/serial_blas.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
