@@ -12,38 +12,13 @@
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
 #include "core/src/joint/joint_stages.h"
-#include "sparsefw/mutex.h"
+#include "core/src/parallel/scratch_pool.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
 namespace {
 
 size_t Index(int64_t index) { return static_cast<size_t>(index); }
-
-// One workspace a thread; a loop's threads come and go.
-template <typename Real>
-class Workspaces {
- public:
-  std::unique_ptr<RowSearch<Real>> Take() {
-    const MutexLock lock(mutex_);
-    if (idle_.empty()) return nullptr;
-    std::unique_ptr<RowSearch<Real>> taken = std::move(idle_.back());
-    idle_.pop_back();
-    return taken;
-  }
-  void Return(std::unique_ptr<RowSearch<Real>> search) {
-    const MutexLock lock(mutex_);
-    idle_.push_back(std::move(search));
-  }
-  void Clear() {
-    const MutexLock lock(mutex_);
-    idle_.clear();
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::unique_ptr<RowSearch<Real>>> idle_ ABSL_GUARDED_BY(mutex_);
-};
 
 template <typename Real>
 class JointSearch {
@@ -56,7 +31,10 @@ class JointSearch {
         request_(request),
         context_(context),
         rows_(problem, scale_, start, request),
-        budget_(context, request.out_of_time) {}
+        budget_(context, request.out_of_time),
+        searches_([this] {
+          return std::make_unique<RowSearch<Real>>(layer_.gram, cols(), rows_.groups(), budget_);
+        }) {}
 
   JointRows& found() { return rows_; }
   bool converged() { return converged_ && !budget_.Spent(); }
@@ -108,7 +86,7 @@ class JointSearch {
     });
     converged_ =
         status.ok() && std::all_of(converged.begin(), converged.end(), [](auto c) { return c; });
-    workspaces_.Clear();
+    searches_.Clear();
     return absl::OkStatus();
   }
 
@@ -177,19 +155,14 @@ class JointSearch {
     if (budget_.Spent()) return std::nullopt;
     const std::vector<uint8_t> kept = rows_.KeptOf(row);
     const std::vector<uint8_t> fixed = rows_.FixedOf(row);
-    std::unique_ptr<RowSearch<Real>> search = workspaces_.Take();
-    if (search == nullptr) {
-      search = std::make_unique<RowSearch<Real>>(layer_.gram, cols(), rows_.groups(), budget_);
-    }
-    JointRowResult found = search->Run({.products = products_.row(row),
-                                        .energy = rows_.state(row).energy,
-                                        .tolerance = rows_.state(row).tolerance,
-                                        .bounds = bounds_.row(row),
-                                        .kept = kept.data(),
-                                        .fixed = fixed.data(),
-                                        .excluded = rows_.ExcludedOf(kept)});
-    workspaces_.Return(std::move(search));
-    return found;
+    const typename ScratchPool<RowSearch<Real>>::Lease search(searches_);
+    return search.get().Run({.products = products_.row(row),
+                             .energy = rows_.state(row).energy,
+                             .tolerance = rows_.state(row).tolerance,
+                             .bounds = bounds_.row(row),
+                             .kept = kept.data(),
+                             .fixed = fixed.data(),
+                             .excluded = rows_.ExcludedOf(kept)});
   }
 
   const EngineProblem& problem_;
@@ -203,7 +176,7 @@ class JointSearch {
   std::vector<Real> diagonal_;  // without it
   Matrix<double> products_;     // [rows, stride]: b = wH
   Matrix<float> bounds_;        // [rows, cols]: gains of columns outside, at least
-  Workspaces<Real> workspaces_;
+  ScratchPool<RowSearch<Real>> searches_;
   bool converged_ = false;
 };
 
