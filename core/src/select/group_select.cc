@@ -50,28 +50,12 @@ void SelectInLargeGroups(const RowGroups& groups, const Real* scores, uint64_t* 
         positive.push_back({scores[col], static_cast<uint32_t>(col)});
       }
     }
-    KeepTop(free, positive);
+    SelectBest(free, positive);
     for (const Candidate<Real>& selected : positive) SetBit(vertex, selected.col);
   }
 }
 
 }  // namespace
-
-template <typename Real>
-Real KeepTop(int64_t count, std::vector<Candidate<Real>>& columns) {
-  if (count <= 0) columns.clear();
-  if (columns.empty()) return 0;
-  if (std::ssize(columns) > count) {
-    std::vector<Candidate<Real>> order(columns);
-    const auto last = order.begin() + count - 1;
-    std::nth_element(order.begin(), last, order.end(), BetterFirst());
-    std::erase_if(columns, [&](const Candidate<Real>& column) { return Better(*last, column); });
-    return last->key;
-  }
-  return std::min_element(columns.begin(), columns.end(),
-                          [](const auto& a, const auto& b) { return a.key < b.key; })
-      ->key;
-}
 
 template <typename Real>
 void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* vertex) {
@@ -89,8 +73,6 @@ void SelectInGroups(const RowGroups& groups, const Real* scores, uint64_t* verte
   }
 }
 
-template float KeepTop(int64_t, std::vector<Candidate<float>>&);
-template double KeepTop(int64_t, std::vector<Candidate<double>>&);
 template void SelectInGroups(const RowGroups&, const float*, uint64_t*);
 template void SelectInGroups(const RowGroups&, const double*, uint64_t*);
 

@@ -55,11 +55,6 @@ void SelectBest(int64_t count, std::vector<Candidate<Key>>& candidates) {
   candidates.resize(static_cast<size_t>(count > 0 ? count : 0));
 }
 
-// The same of scores, in ascending order of columns, in which `columns` comes.
-// Returns the least score kept, 0 when none is.
-template <typename Real>
-Real KeepTop(int64_t count, std::vector<Candidate<Real>>& columns);
-
 struct RowGroups {
   int64_t cols = 0;
   int64_t group_cols = 0;  // divides cols

@@ -81,19 +81,6 @@ TEST(SelectBestTest, OfTiesTheHigherColumns) {
   }
 }
 
-TEST(KeepTopTest, OfTiesTheHigherColumns) {
-  std::vector<Candidate<float>> columns = {{2, 0}, {1, 3}, {2, 5}, {1, 6}, {1, 7}};
-  EXPECT_EQ(KeepTop<float>(3, columns), 1);
-  ASSERT_EQ(columns.size(), 3U);
-  EXPECT_EQ(columns[0].col, 0U);
-  EXPECT_EQ(columns[1].col, 5U);
-  EXPECT_EQ(columns[2].col, 7U);
-  EXPECT_EQ(KeepTop<float>(9, columns), 1);
-  EXPECT_EQ(columns.size(), 3U);
-  EXPECT_EQ(KeepTop<float>(0, columns), 0);
-  EXPECT_TRUE(columns.empty());
-}
-
 class SelectInGroupsTest : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(SelectInGroupsTest, IsASortOfEveryGroup) {
