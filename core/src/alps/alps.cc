@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "core/src/alps/alternation.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
 #include "core/src/linalg/finite.h"
@@ -22,15 +21,6 @@ namespace {
 
 using Layer = ScaledLayer<double>;
 
-// Calls body(row) for every row, some of them in one task.
-absl::Status EachRow(int64_t rows, int64_t cols, const ParallelContext& context,
-                     absl::FunctionRef<void(int64_t)> body) {
-  const RowBlocks blocks{rows, RowGrain(cols)};
-  return context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
-  });
-}
-
 // Adds the damping, then makes the diagonal 1; returns s.
 absl::StatusOr<std::vector<double>> Normalise(Layer& layer, const ParallelContext& context) {
   double mean = 0;
@@ -42,12 +32,12 @@ absl::StatusOr<std::vector<double>> Normalise(Layer& layer, const ParallelContex
     layer.gram(j, j) += kDamping * mean;
     norms.push_back(layer.gram(j, j) > 0 ? std::sqrt(layer.gram(j, j)) : 1);
   }
-  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.cols, layer.cols, context, [&](int64_t i) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({layer.cols, RowGrain(layer.cols)}, [&](int64_t i) {
     for (int64_t j = 0; j < layer.cols; ++j) {
       layer.gram(i, j) /= norms[static_cast<size_t>(i)] * norms[static_cast<size_t>(j)];
     }
   }));
-  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.rows, layer.cols, context, [&](int64_t row) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({layer.rows, RowGrain(layer.cols)}, [&](int64_t row) {
     for (int64_t j = 0; j < layer.cols; ++j) layer.weights(row, j) *= norms[static_cast<size_t>(j)];
   }));
   return norms;
@@ -55,10 +45,11 @@ absl::StatusOr<std::vector<double>> Normalise(Layer& layer, const ParallelContex
 
 absl::StatusOr<Matrix<float>> ToFloat(const Matrix<double>& from, const ParallelContext& context) {
   Matrix<float> to(from.rows(), from.cols());
-  SPARSEFW_RETURN_IF_ERROR(EachRow(from.rows(), from.cols(), context, [&](int64_t row) {
-    std::transform(from.row(row), from.row(row) + from.cols(), to.row(row),
-                   [](double value) { return static_cast<float>(value); });
-  }));
+  SPARSEFW_RETURN_IF_ERROR(
+      context.ForEachRow({from.rows(), RowGrain(from.cols())}, [&](int64_t row) {
+        std::transform(from.row(row), from.row(row) + from.cols(), to.row(row),
+                       [](double value) { return static_cast<float>(value); });
+      }));
   return to;
 }
 
@@ -75,7 +66,7 @@ absl::StatusOr<PrunedLayer> PruneAs(const Layer& layer, const Matrix<Real>& h,
   PrunedLayer result{Mask(layer.rows, layer.cols), Matrix<float>(layer.rows, layer.cols),
                      alternation.iterations()};
   const DType dtype = problem.weights.dtype();
-  SPARSEFW_RETURN_IF_ERROR(EachRow(layer.rows, layer.cols, context, [&](int64_t row) {
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({layer.rows, RowGrain(layer.cols)}, [&](int64_t row) {
     for (int64_t col = 0; col < layer.cols; ++col) {
       if (alternation.pruned()(row, col) != 0) continue;
       result.mask.Set(row, col, true);

@@ -39,10 +39,7 @@ Alternation<Real>::Alternation(const NormalisedLayer<Real>& layer, const Pattern
 
 template <typename Real>
 absl::Status Alternation<Real>::EachRow(absl::FunctionRef<void(int64_t)> body) const {
-  const RowBlocks blocks{layer_.rows, RowGrain(layer_.cols)};
-  return context_.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
-  });
+  return context_.ForEachRow({layer_.rows, RowGrain(layer_.cols)}, body);
 }
 
 template <typename Real>

@@ -38,17 +38,14 @@ absl::Status ShiftedInverse<Real>::Shift(double rho) {
   if (failed.has_value()) {
     return NotPositiveDefinite(rho, *failed);
   }
-  const RowBlocks blocks{size_, 32};
-  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      for (int64_t col = 0; col < size_; ++col) {
-        if constexpr (kSame) {
-          if (col < row) factor_(row, col) = 0;
-        } else {
-          upper_(row, col) = col >= row ? static_cast<Real>(factor_(row, col)) : 0;
-        }
-        transposed_(row, col) = col <= row ? static_cast<Real>(factor_(col, row)) : 0;
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEachRow({size_, 32}, [&](int64_t row) {
+    for (int64_t col = 0; col < size_; ++col) {
+      if constexpr (kSame) {
+        if (col < row) factor_(row, col) = 0;
+      } else {
+        upper_(row, col) = col >= row ? static_cast<Real>(factor_(row, col)) : 0;
       }
+      transposed_(row, col) = col <= row ? static_cast<Real>(factor_(col, row)) : 0;
     }
   }));
   SPARSEFW_RETURN_IF_ERROR(MultiplyFactors());
@@ -74,11 +71,8 @@ absl::Status ShiftedInverse<Real>::MultiplyFactors() {
                                                  .c_stride = inverse_.cols()},
                                   context_));
   }
-  const RowBlocks blocks{size_, 32};
-  return context_.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      for (int64_t col = row + 1; col < size_; ++col) inverse_(row, col) = inverse_(col, row);
-    }
+  return context_.ForEachRow({size_, 32}, [&](int64_t row) {
+    for (int64_t col = row + 1; col < size_; ++col) inverse_(row, col) = inverse_(col, row);
   });
 }
 

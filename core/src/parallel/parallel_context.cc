@@ -147,4 +147,11 @@ absl::Status ParallelContext::ForEach(int64_t count, absl::FunctionRef<void(int6
   });
 }
 
+absl::Status ParallelContext::ForEachRow(const RowBlocks& blocks,
+                                         absl::FunctionRef<void(int64_t)> body) const {
+  return ForEach(blocks.count(), [&](int64_t block) {
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
+  });
+}
+
 }  // namespace sparsefw

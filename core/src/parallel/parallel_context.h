@@ -31,6 +31,21 @@ namespace sparsefw {
 //          skipped.
 void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
 
+// Consecutive rows, a few at a time: the unit of parallel work. It depends on
+// the shape alone, never on the number of threads, so that sums combined block
+// by block are the same for any number of threads.
+struct RowBlocks {
+  int64_t rows = 0;
+  int64_t rows_per_block = 1;
+
+  int64_t count() const { return (rows + rows_per_block - 1) / rows_per_block; }
+  int64_t begin(int64_t block) const { return block * rows_per_block; }
+  int64_t end(int64_t block) const {
+    const int64_t next = begin(block + 1);
+    return next < rows ? next : rows;
+  }
+};
+
 // The threads and limits of one solve or accumulation. It has an arena of its
 // own, so that several of one process neither steal each other's tasks nor start
 // more threads than they were given.
@@ -64,27 +79,14 @@ class ParallelContext {
   // Calls body(0) .. body(count - 1), concurrently and in no order; results
   // must not depend on either. Once stopped the remaining calls are left out.
   absl::Status ForEach(int64_t count, absl::FunctionRef<void(int64_t)> body) const;
+  // The same for every row, block by block.
+  absl::Status ForEachRow(const RowBlocks& blocks, absl::FunctionRef<void(int64_t)> body) const;
 
  private:
   struct Arena;
   const std::unique_ptr<Arena> arena_;
   const StopSignal* const stop_;
   const std::function<bool()> past_deadline_;
-};
-
-// Consecutive rows, a few at a time: the unit of parallel work. It depends on
-// the shape alone, never on the number of threads, so that sums combined block
-// by block are the same for any number of threads.
-struct RowBlocks {
-  int64_t rows = 0;
-  int64_t rows_per_block = 1;
-
-  int64_t count() const { return (rows + rows_per_block - 1) / rows_per_block; }
-  int64_t begin(int64_t block) const { return block * rows_per_block; }
-  int64_t end(int64_t block) const {
-    const int64_t next = begin(block + 1);
-    return next < rows ? next : rows;
-  }
 };
 
 }  // namespace sparsefw

@@ -69,15 +69,13 @@ void ColumnSweep::CopyFactor(Block block) {
 }
 
 absl::Status ColumnSweep::ChooseInMatrix(Block block) {
-  const RowBlocks rows{layer_.rows, RowGrain(block.width())};
-  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(rows.count(), [&](int64_t index) {
-    for (int64_t row = rows.begin(index); row < rows.end(index); ++row) {
-      const double* weights = layer_.weights.row(row) + block.begin;
-      for (int64_t j = 0; j < block.width(); ++j) {
-        scores_(row, j) = std::fabs(weights[j]) / factor_(j, j);
-      }
-    }
-  }));
+  SPARSEFW_RETURN_IF_ERROR(
+      context_.ForEachRow({layer_.rows, RowGrain(block.width())}, [&](int64_t row) {
+        const double* weights = layer_.weights.row(row) + block.begin;
+        for (int64_t j = 0; j < block.width(); ++j) {
+          scores_(row, j) = std::fabs(weights[j]) / factor_(j, j);
+        }
+      }));
   const int64_t count = PrunedOf(layer_.rows * block.end, pattern_.sparsity) -
                         PrunedOf(layer_.rows * block.begin, pattern_.sparsity);
   return context_.Run([&] {

@@ -23,11 +23,8 @@ using Layer = ScaledLayer<double>;
 absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
                          const ParallelContext& context) {
   if (columns.empty()) return absl::OkStatus();
-  const RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
-  return context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      for (const int64_t column : columns) layer.weights(row, column) = 0;
-    }
+  return context.ForEachRow({layer.rows, RowGrain(layer.cols)}, [&](int64_t row) {
+    for (const int64_t column : columns) layer.weights(row, column) = 0;
   });
 }
 
@@ -35,13 +32,10 @@ absl::Status ZeroColumns(const std::vector<int64_t>& columns, Layer& layer,
 absl::StatusOr<Matrix<float>> NewWeights(const Layer& layer, const Scale& scale, DType dtype,
                                          const ParallelContext& context) {
   Matrix<float> result(layer.rows, layer.cols);
-  const RowBlocks blocks{layer.rows, RowGrain(layer.cols)};
-  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      for (int64_t col = 0; col < layer.cols; ++col) {
-        const double value = std::ldexp(layer.weights(row, col), -scale.weights_exponent);
-        result(row, col) = RoundedTo(dtype, value);
-      }
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({layer.rows, RowGrain(layer.cols)}, [&](int64_t row) {
+    for (int64_t col = 0; col < layer.cols; ++col) {
+      const double value = std::ldexp(layer.weights(row, col), -scale.weights_exponent);
+      result(row, col) = RoundedTo(dtype, value);
     }
   }));
   const std::optional<NonFinite> found = FindNonFinite(result.view());

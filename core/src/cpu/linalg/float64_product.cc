@@ -20,19 +20,12 @@ absl::Status Float64Product(const ScaledLayer<Real>& layer,
   const int64_t depth = std::min(kDepth, layer.cols);
   Matrix<double> left(out.rows(), depth);
   Matrix<double> right(depth, layer.stride());
-  const RowBlocks left_blocks{out.rows(), kFillRows};
   for (int64_t first = 0; first < layer.cols; first += depth) {
     const int64_t count = std::min(depth, layer.cols - first);
-    const RowBlocks right_blocks{count, kFillRows};
-    SPARSEFW_RETURN_IF_ERROR(context.ForEach(left_blocks.count(), [&](int64_t block) {
-      for (int64_t row = left_blocks.begin(block); row < left_blocks.end(block); ++row) {
-        fill(row, first, count, left.row(row));
-      }
-    }));
-    SPARSEFW_RETURN_IF_ERROR(context.ForEach(right_blocks.count(), [&](int64_t block) {
-      for (int64_t row = right_blocks.begin(block); row < right_blocks.end(block); ++row) {
-        std::copy_n(layer.gram.row(first + row), layer.stride(), right.row(row));
-      }
+    SPARSEFW_RETURN_IF_ERROR(context.ForEachRow(
+        {out.rows(), kFillRows}, [&](int64_t row) { fill(row, first, count, left.row(row)); }));
+    SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({count, kFillRows}, [&](int64_t row) {
+      std::copy_n(layer.gram.row(first + row), layer.stride(), right.row(row));
     }));
     const GemmArgs<double> args = {.rows = out.rows(),
                                    .cols = layer.stride(),

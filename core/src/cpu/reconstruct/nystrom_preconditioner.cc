@@ -284,11 +284,8 @@ absl::Status NystromPreconditioner<Real>::Apply(const Matrix<Real>& residual,
                                                .c = coefficients_.data(),
                                                .c_stride = coefficients_.cols()},
                                 context));
-  const RowBlocks blocks{count, kRowsOfTask};
-  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-      SolveFactor(RowFactor(rows[static_cast<size_t>(i)]), rank_, coefficients_.row(i));
-    }
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({count, kRowsOfTask}, [&](int64_t i) {
+    SolveFactor(RowFactor(rows[static_cast<size_t>(i)]), rank_, coefficients_.row(i));
   }));
   return Gemm(GemmArgs<Real>{.rows = count,
                              .cols = gram_.cols(),

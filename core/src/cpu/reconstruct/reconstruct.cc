@@ -61,10 +61,7 @@ class Reconstruction {
   }
 
   absl::Status EachRow(int64_t rows, absl::FunctionRef<void(int64_t)> body) {
-    const RowBlocks blocks{rows, kRowsOfTask};
-    return context_.ForEach(blocks.count(), [&](int64_t block) {
-      for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) body(row);
-    });
+    return context_.ForEachRow({rows, kRowsOfTask}, body);
   }
 
   absl::Status SolvePanel(int64_t first, int64_t rows, const std::function<bool()>& out_of_time) {

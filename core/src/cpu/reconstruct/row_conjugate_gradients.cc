@@ -29,10 +29,7 @@ RowConjugateGradients<Real>::RowConjugateGradients(const Matrix<Real>& gram, con
 template <typename Real>
 absl::Status RowConjugateGradients<Real>::EachActive(const ParallelContext& context,
                                                      absl::FunctionRef<void(int64_t)> body) {
-  const RowBlocks blocks{std::ssize(active_), kRowsOfTask};
-  return context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t i = blocks.begin(block); i < blocks.end(block); ++i) body(i);
-  });
+  return context.ForEachRow({std::ssize(active_), kRowsOfTask}, body);
 }
 
 template <typename Real>

@@ -166,11 +166,8 @@ ScreeningCounts ScreenedEpoch<Real>::CountsAt(int64_t iteration) const {
 
 template <typename Real>
 absl::Status ScreenedEpoch<Real>::StoreMasks() {
-  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      this->row(row).StoreMask(layer_);
-    }
-  });
+  return context_.ForEachRow(iterate_.blocks,
+                             [&](int64_t row) { this->row(row).StoreMask(layer_); });
 }
 
 template <typename Real>

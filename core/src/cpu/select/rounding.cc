@@ -31,29 +31,21 @@ class Rounding {
         positive_(static_cast<size_t>(iterate.layer->rows)) {}
 
   absl::StatusOr<RoundedMask> Run() {
-    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEachRow(iterate_.blocks, [&](int64_t row) {
       KeepFixed(row);
       FindEligible(row);
     }));
     if (iterate_.groups.whole_matrix) {
       SPARSEFW_RETURN_IF_ERROR(RoundWhole());
     } else {
-      SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { RoundRow(row); }));
+      SPARSEFW_RETURN_IF_ERROR(
+          context_.ForEachRow(iterate_.blocks, [&](int64_t row) { RoundRow(row); }));
     }
     SPARSEFW_ASSIGN_OR_RETURN(const double residual, Residual());
     return RoundedMask{std::move(mask_), residual};
   }
 
  private:
-  template <typename Body>
-  absl::Status ForEachRow(const Body& body) {
-    return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-      for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-        body(row);
-      }
-    });
-  }
-
   void KeepFixed(int64_t row) {
     std::memcpy(mask_.row(row), iterate_.fixed.row(row), static_cast<size_t>(mask_.row_bytes()));
   }
@@ -144,7 +136,8 @@ class Rounding {
     for (int64_t row = 0; row < iterate_.layer->rows; ++row) fixed += mask_.CountKeptInRow(row);
     const int64_t wanted = iterate_.groups.total_kept - fixed;
     if (std::accumulate(positive_.begin(), positive_.end(), int64_t{0}) < wanted) {
-      SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) { MakeAllEligible(row); }));
+      SPARSEFW_RETURN_IF_ERROR(
+          context_.ForEachRow(iterate_.blocks, [&](int64_t row) { MakeAllEligible(row); }));
     }
     const auto visit = [&](int64_t row, auto&& sink) {
       ForEachEligible(row,
@@ -175,7 +168,7 @@ class Rounding {
   absl::StatusOr<double> Residual() {
     if (iterate_.groups.total_kept == 0) return 0.0;
     std::vector<double> sums(static_cast<size_t>(iterate_.layer->rows));
-    SPARSEFW_RETURN_IF_ERROR(ForEachRow([&](int64_t row) {
+    SPARSEFW_RETURN_IF_ERROR(context_.ForEachRow(iterate_.blocks, [&](int64_t row) {
       double sum = 0;
       ForEachEligible(row, [&](int64_t col, bool in_vertex) {
         const auto value = static_cast<double>(relaxed_.Value(row, col, in_vertex));

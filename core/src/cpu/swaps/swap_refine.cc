@@ -45,12 +45,8 @@ absl::Status FillDiagonalAndReach(SwapState<Real>& state, const ParallelContext&
     state.diagonal(0, j) = static_cast<double>(state.layer.gram(j, j));
   }
   state.reach.resize(static_cast<size_t>(cols));
-  const RowBlocks blocks{cols, 16};
-  return context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t p = blocks.begin(block); p < blocks.end(block); ++p) {
-      state.reach[static_cast<size_t>(p)] = ReachOf(state, p);
-    }
-  });
+  return context.ForEachRow(
+      {cols, 16}, [&](int64_t p) { state.reach[static_cast<size_t>(p)] = ReachOf(state, p); });
 }
 
 template <typename Real>
@@ -89,11 +85,8 @@ absl::StatusOr<SwapState<Real>> LoadState(const EngineProblem& problem, const Sc
   };
   SPARSEFW_RETURN_IF_ERROR(Float64Product(state.layer, fill, state.product, context));
   state.tolerance.resize(static_cast<size_t>(rows));
-  const RowBlocks blocks{rows, kRowsOfTask};
-  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      state.tolerance[static_cast<size_t>(row)] = ToleranceOf(state, row);
-    }
+  SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({rows, kRowsOfTask}, [&](int64_t row) {
+    state.tolerance[static_cast<size_t>(row)] = ToleranceOf(state, row);
   }));
   return state;
 }
