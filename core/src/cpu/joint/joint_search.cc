@@ -96,8 +96,9 @@ class JointSearch {
     if (context_.stopped()) return absl::OkStatus();
     RemoveDamping();
     absl::StatusOr<Matrix<float>> solved =
-        SolveOnMask<Real>(problem_, given_scale_, rows_.result().mask, rows_.result().weights,
-                          request_.options.damping, request_.solving_out_of_time, context_);
+        ReconstructWeights<Real>(problem_, given_scale_, rows_.result().mask,
+                                 {&rows_.result().weights, request_.options.damping},
+                                 request_.solving_out_of_time, context_);
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(solved.status());
     rows_.result().weights = *std::move(solved);

@@ -21,12 +21,11 @@ template <typename Real>
 class Reconstruction {
  public:
   Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
-                 const Matrix<float>* guess, double damping, const ParallelContext& context)
+                 const ReconstructStart& start, const ParallelContext& context)
       : dtype_(problem.weights.dtype()),
         scale_(scale),
         mask_(mask),
-        guess_(guess),
-        damping_(damping),
+        start_(start),
         context_(context),
         weights_(mask.rows(), mask.cols()) {}
 
@@ -34,7 +33,7 @@ class Reconstruction {
                                     const std::function<bool()>& out_of_time) {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
                               LoadScaled<Real>(problem.weights, problem.gram, scale_, context_));
-    if (damping_ != 0) AddDamping(layer_, damping_);
+    if (start_.damping != 0) AddDamping(layer_, start_.damping);
     for (int64_t first = 0; first < layer_.rows; first += kPanelRows) {
       const int64_t rows = std::min(kPanelRows, layer_.rows - first);
       SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) { TakeStart(first + row); }));
@@ -51,8 +50,8 @@ class Reconstruction {
     return mask_.Get(row, col) ? static_cast<double>(layer_.weights(row, col)) : 0;
   }
   void TakeStart(int64_t row) {
-    if (guess_ != nullptr) {
-      std::copy_n(guess_->row(row), layer_.cols, weights_.row(row));
+    if (start_.guess != nullptr) {
+      std::copy_n(start_.guess->row(row), layer_.cols, weights_.row(row));
       return;
     }
     for (int64_t col = 0; col < layer_.cols; ++col) {
@@ -69,7 +68,7 @@ class Reconstruction {
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses, RowLosses(first, product));
     RowConjugateGradients<Real> gradients(layer_.gram, mask_, first, rows);
     SPARSEFW_RETURN_IF_ERROR(gradients.Solve(
-        product, losses, {.out_of_time = out_of_time, .solved_before = guess_ != nullptr},
+        product, losses, {.out_of_time = out_of_time, .solved_before = start_.guess != nullptr},
         context_));
     if (gradients.nothing_to_do()) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(EachRow(rows, [&](int64_t row) {
@@ -115,8 +114,7 @@ class Reconstruction {
   const DType dtype_;
   const Scale scale_;
   const Mask& mask_;
-  const Matrix<float>* const guess_;  // may be null
-  const double damping_;
+  const ReconstructStart start_;
   const ParallelContext& context_;
   ScaledLayer<Real> layer_;
   Matrix<float> weights_;  // the result
@@ -126,20 +124,10 @@ class Reconstruction {
 
 template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
-                                                 const Mask& mask,
-                                                 const ReconstructRequest& request,
+                                                 const Mask& mask, const ReconstructStart& start,
+                                                 const std::function<bool()>& out_of_time,
                                                  const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, nullptr, /*damping=*/0, context)
-      .Run(problem, request.out_of_time);
-}
-
-template <typename Real>
-absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
-                                          const Mask& mask, const Matrix<float>& guess,
-                                          double damping, const std::function<bool()>& out_of_time,
-                                          const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, &guess, damping, context)
-      .Run(problem, out_of_time);
+  return Reconstruction<Real>(problem, scale, mask, start, context).Run(problem, out_of_time);
 }
 
 template <typename Real>
@@ -163,20 +151,14 @@ int64_t ReconstructBytes(int64_t rows, int64_t cols) {
 
 template absl::StatusOr<Matrix<float>> ReconstructWeights<float>(const EngineProblem&, const Scale&,
                                                                  const Mask&,
-                                                                 const ReconstructRequest&,
+                                                                 const ReconstructStart&,
+                                                                 const std::function<bool()>&,
                                                                  const ParallelContext&);
 template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EngineProblem&,
                                                                   const Scale&, const Mask&,
-                                                                  const ReconstructRequest&,
+                                                                  const ReconstructStart&,
+                                                                  const std::function<bool()>&,
                                                                   const ParallelContext&);
-template absl::StatusOr<Matrix<float>> SolveOnMask<float>(const EngineProblem&, const Scale&,
-                                                          const Mask&, const Matrix<float>&, double,
-                                                          const std::function<bool()>&,
-                                                          const ParallelContext&);
-template absl::StatusOr<Matrix<float>> SolveOnMask<double>(const EngineProblem&, const Scale&,
-                                                           const Mask&, const Matrix<float>&,
-                                                           double, const std::function<bool()>&,
-                                                           const ParallelContext&);
 template void AddDamping<float>(ScaledLayer<float>&, double);
 template void AddDamping<double>(ScaledLayer<double>&, double);
 template int64_t ReconstructBytes<float>(int64_t, int64_t);

@@ -26,6 +26,14 @@
 
 namespace sparsefw::cpu {
 
+// What a solve begins from. Solved for H = G + damping mean(diag G) I in place of G.
+struct ReconstructStart {
+  // Zero outside the mask, values of the dtype of the weights; a row that does not become better
+  // keeps it. Null: W on the mask.
+  const Matrix<float>* guess = nullptr;
+  double damping = 0;
+};
+
 // Result:  [rows, cols], zero outside the mask, rounded to the weights' dtype
 // Numeric: iterates and the products P G as Real, scalars in float64; the
 //          first residual and the losses that decide whether a row's solution
@@ -37,17 +45,9 @@ namespace sparsefw::cpu {
 // Errors:  Cancelled
 template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
-                                                 const Mask& mask,
-                                                 const ReconstructRequest& request,
+                                                 const Mask& mask, const ReconstructStart& start,
+                                                 const std::function<bool()>& out_of_time,
                                                  const ParallelContext& context);
-
-// The same for H = G + damping mean(diag G) I in place of G, from `guess` on: zero outside the
-// mask, values of the dtype of the weights. A row that does not become better keeps it.
-template <typename Real>
-absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem, const Scale& scale,
-                                          const Mask& mask, const Matrix<float>& guess,
-                                          double damping, const std::function<bool()>& out_of_time,
-                                          const ParallelContext& context);
 
 // G becomes H = G + damping mean(diag G) I.
 template <typename Real>

@@ -130,8 +130,8 @@ absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
                                                      const ReconstructRequest& request) {
   ReleaseIteration();
   return ChosenPrecision() == Precision::kFloat64
-             ? ReconstructWeights<double>(problem_, scale_, mask, request, context_)
-             : ReconstructWeights<float>(problem_, scale_, mask, request, context_);
+             ? ReconstructWeights<double>(problem_, scale_, mask, {}, request.out_of_time, context_)
+             : ReconstructWeights<float>(problem_, scale_, mask, {}, request.out_of_time, context_);
 }
 
 absl::StatusOr<JointResult> CpuEngine::SearchJointly(const Mask& start,
