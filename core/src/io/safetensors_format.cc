@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/src/io/file_status.h"
 
 namespace sparsefw::io {
 namespace {
@@ -58,6 +59,10 @@ std::string Quoted(std::string_view text) {
 
 std::string ShapeText(std::span<const int64_t> shape) {
   return absl::StrFormat("[%s]", absl::StrJoin(shape, ", "));
+}
+
+absl::Status TensorError(std::string_view path, std::string_view name, std::string_view rule) {
+  return InvalidFile(path, absl::StrFormat("tensor %s: %s", Quoted(name), rule));
 }
 
 }  // namespace sparsefw::io

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace sparsefw::io {
 
 inline constexpr std::string_view kMetadataName = "__metadata__";
@@ -24,6 +26,9 @@ std::optional<int64_t> TensorBytes(std::span<const int64_t> shape, int64_t bits)
 // For messages: quoted, control characters escaped, cut when it is long.
 std::string Quoted(std::string_view text);
 std::string ShapeText(std::span<const int64_t> shape);  // "[2, 3]"
+
+// InvalidFile of one tensor.
+absl::Status TensorError(std::string_view path, std::string_view name, std::string_view rule);
 
 }  // namespace sparsefw::io
 

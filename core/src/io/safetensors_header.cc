@@ -1,6 +1,7 @@
 #include "core/src/io/safetensors_header.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -37,7 +38,7 @@ class HeaderReader {
         } else {
           entry_ = HeaderEntry();
           entry_.name = name_;
-          has_dtype_ = has_shape_ = has_offsets_ = false;
+          seen_ = {};
           place_ = Place::kTensor;
         }
         return true;
@@ -61,10 +62,9 @@ class HeaderReader {
 
   bool end_object() {
     if (place_ == Place::kTensor) {
-      if (!has_dtype_ || !has_shape_ || !has_offsets_) {
-        return FailTensor(absl::StrFormat("%s is missing", !has_dtype_   ? "dtype"
-                                                           : !has_shape_ ? "shape"
-                                                                         : "data_offsets"));
+      const auto missing = static_cast<size_t>(std::ranges::find(seen_, false) - seen_.begin());
+      if (missing < seen_.size()) {
+        return FailTensor(absl::StrFormat("%s is missing", kFields[missing]));
       }
       header_.entries.push_back(std::move(entry_));
     }
@@ -108,31 +108,20 @@ class HeaderReader {
   }
 
   bool number_unsigned(uint64_t value) {
-    if (place_ != Place::kShape && place_ != Place::kOffsets) {
-      return Unexpected(absl::StrFormat("the number %d", value));
+    if (!AmongNumbers() || value > static_cast<uint64_t>(INT64_MAX)) {
+      return OtherNumber(absl::StrFormat("%d", value));
     }
-    if (value > static_cast<uint64_t>(INT64_MAX)) return NotACount(absl::StrFormat("%d", value));
     auto& numbers = place_ == Place::kShape ? entry_.shape : offsets_;
     const int64_t most = place_ == Place::kShape ? SafetensorsFile::kMaxRank : 2;
     if (static_cast<int64_t>(numbers.size()) == most) {
       return FailTensor(
-          absl::StrFormat("%s must be at most %d numbers; got more", PlaceName(), most));
+          absl::StrFormat("%s must be at most %d numbers; got more", FieldName(), most));
     }
     numbers.push_back(static_cast<int64_t>(value));
     return true;
   }
-  bool number_integer(int64_t value) {
-    if (place_ != Place::kShape && place_ != Place::kOffsets) {
-      return Unexpected(absl::StrFormat("the number %d", value));
-    }
-    return NotACount(absl::StrFormat("%d", value));
-  }
-  bool number_float(double, const std::string& text) {
-    if (place_ != Place::kShape && place_ != Place::kOffsets) {
-      return Unexpected(absl::StrFormat("the number %s", Quoted(text)));
-    }
-    return NotACount(Quoted(text));
-  }
+  bool number_integer(int64_t value) { return OtherNumber(absl::StrFormat("%d", value)); }
+  bool number_float(double, const std::string& text) { return OtherNumber(Quoted(text)); }
 
   bool null() { return Unexpected("null"); }
   bool boolean(bool value) { return Unexpected(value ? "true" : "false"); }
@@ -150,33 +139,31 @@ class HeaderReader {
  private:
   enum class Place { kNothing, kRoot, kTensor, kShape, kOffsets, kMetadata };
   enum class Field { kDType, kShape, kOffsets };
+  static constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
 
   bool SetField(const std::string& text) {
-    bool* seen = nullptr;
-    if (text == "dtype") {
-      field_ = Field::kDType;
-      seen = &has_dtype_;
-    } else if (text == "shape") {
-      field_ = Field::kShape;
-      seen = &has_shape_;
-    } else if (text == "data_offsets") {
-      field_ = Field::kOffsets;
-      seen = &has_offsets_;
-    } else {
+    const auto field = static_cast<size_t>(std::ranges::find(kFields, text) - kFields.begin());
+    if (field == kFields.size()) {
       return FailTensor(
           absl::StrFormat("fields must be dtype, shape and data_offsets; got %s", Quoted(text)));
     }
-    if (std::exchange(*seen, true)) {
+    field_ = static_cast<Field>(field);
+    if (std::exchange(seen_[field], true)) {
       return FailTensor(absl::StrFormat("%s must be there once; got it twice", text));
     }
     return true;
   }
 
-  std::string_view PlaceName() const { return place_ == Place::kShape ? "shape" : "data_offsets"; }
+  std::string_view FieldName() const { return kFields[static_cast<size_t>(field_)]; }
+  bool AmongNumbers() const { return place_ == Place::kShape || place_ == Place::kOffsets; }
 
+  // A number that is no count, or stands where none may.
+  bool OtherNumber(std::string_view text) {
+    return AmongNumbers() ? NotACount(text) : Unexpected(absl::StrFormat("the number %s", text));
+  }
   bool NotACount(std::string_view value) {
     return FailTensor(
-        absl::StrFormat("%s must be whole numbers from 0 to 2^63-1; got %s", PlaceName(), value));
+        absl::StrFormat("%s must be whole numbers from 0 to 2^63-1; got %s", FieldName(), value));
   }
 
   bool Unexpected(std::string_view what) {
@@ -190,10 +177,7 @@ class HeaderReader {
                                     Quoted(metadata_key_)));
       case Place::kTensor:
         return FailTensor(absl::StrFormat(
-            "%s must be %s; got %s",
-            field_ == Field::kDType   ? "dtype"
-            : field_ == Field::kShape ? "shape"
-                                      : "data_offsets",
+            "%s must be %s; got %s", FieldName(),
             field_ == Field::kDType ? "a string" : "an array of whole numbers", what));
       default:
         return NotACount(what);
@@ -217,14 +201,8 @@ class HeaderReader {
   HeaderEntry entry_;
   std::vector<int64_t> offsets_;
   bool has_metadata_ = false;
-  bool has_dtype_ = false;
-  bool has_shape_ = false;
-  bool has_offsets_ = false;
+  std::array<bool, kFields.size()> seen_ = {};
 };
-
-absl::Status TensorError(std::string_view path, const HeaderEntry& entry, std::string_view rule) {
-  return InvalidFile(path, absl::StrFormat("tensor %s: %s", Quoted(entry.name), rule));
-}
 
 absl::Status IndexNames(std::string_view path, Header& header) {
   header.by_name.resize(header.entries.size());
@@ -242,30 +220,30 @@ absl::Status IndexNames(std::string_view path, Header& header) {
 absl::Status CheckEntry(std::string_view path, const HeaderEntry& entry, int64_t data_bytes) {
   const auto bits = BitsOfDType(entry.dtype_name);
   if (!bits) {
-    return TensorError(path, entry,
+    return TensorError(path, entry.name,
                        absl::StrFormat("dtype must be one that safetensors knows; got %s",
                                        Quoted(entry.dtype_name)));
   }
   if (entry.begin > entry.end) {
     return TensorError(
-        path, entry,
+        path, entry.name,
         absl::StrFormat("data_offsets must not decrease; got [%d, %d]", entry.begin, entry.end));
   }
   if (entry.end > data_bytes) {
-    return TensorError(path, entry,
+    return TensorError(path, entry.name,
                        absl::StrFormat("data_offsets must end within the %d bytes of data that the "
                                        "file holds; got [%d, %d]",
                                        data_bytes, entry.begin, entry.end));
   }
   const auto bytes = TensorBytes(entry.shape, *bits);
   if (!bytes) {
-    return TensorError(path, entry,
+    return TensorError(path, entry.name,
                        absl::StrFormat("shape %s of %s must be whole bytes below 2^63",
                                        ShapeText(entry.shape), entry.dtype_name));
   }
   if (*bytes != entry.end - entry.begin) {
     return TensorError(
-        path, entry,
+        path, entry.name,
         absl::StrFormat("shape %s of %s must be %d bytes; got data_offsets [%d, %d], "
                         "%d bytes",
                         ShapeText(entry.shape), entry.dtype_name, *bytes, entry.begin, entry.end,
@@ -316,7 +294,7 @@ absl::Status CheckLayout(std::string_view path, const Header& header, int64_t da
   for (const HeaderEntry* entry : by_offset) {
     if (entry->begin != expected) {
       return TensorError(
-          path, *entry,
+          path, entry->name,
           absl::StrFormat("data_offsets must %s; got [%d, %d] where the tensors before end at %d",
                           entry->begin < expected ? "not overlap" : "leave no hole", entry->begin,
                           entry->end, expected));

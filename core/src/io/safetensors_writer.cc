@@ -27,6 +27,7 @@ using io::FileError;
 using io::InvalidFile;
 using io::Quoted;
 using io::ShapeText;
+using io::TensorError;
 
 // A file that is gone again unless it was put in its place.
 class TemporaryFile {
@@ -119,24 +120,22 @@ absl::Status CheckTensors(const std::string& path, std::span<const SafetensorsTe
           path, absl::StrFormat("names must be unique; got tensor %s twice", Quoted(tensor.name)));
     }
     if (static_cast<int64_t>(tensor.shape.size()) > SafetensorsFile::kMaxRank) {
-      return InvalidFile(
-          path,
-          absl::StrFormat("tensor %s: shape must be at most %d numbers; got %d",
-                          Quoted(tensor.name), SafetensorsFile::kMaxRank, tensor.shape.size()));
+      return TensorError(path, tensor.name,
+                         absl::StrFormat("shape must be at most %d numbers; got %d",
+                                         SafetensorsFile::kMaxRank, tensor.shape.size()));
     }
     const auto bytes =
         io::TensorBytes(tensor.shape, static_cast<int64_t>(8 * SizeOf(tensor.dtype)));
     if (!bytes) {
-      return InvalidFile(path, absl::StrFormat("tensor %s: shape %s of %s must be from 0 to 2^63-1 "
-                                               "bytes",
-                                               Quoted(tensor.name), ShapeText(tensor.shape),
-                                               DTypeName(tensor.dtype)));
+      return TensorError(path, tensor.name,
+                         absl::StrFormat("shape %s of %s must be from 0 to 2^63-1 bytes",
+                                         ShapeText(tensor.shape), DTypeName(tensor.dtype)));
     }
     if (static_cast<size_t>(*bytes) != tensor.bytes.size()) {
-      return InvalidFile(path,
-                         absl::StrFormat("tensor %s: shape %s of %s must be %d bytes; got %d",
-                                         Quoted(tensor.name), ShapeText(tensor.shape),
-                                         DTypeName(tensor.dtype), *bytes, tensor.bytes.size()));
+      return TensorError(
+          path, tensor.name,
+          absl::StrFormat("shape %s of %s must be %d bytes; got %d", ShapeText(tensor.shape),
+                          DTypeName(tensor.dtype), *bytes, tensor.bytes.size()));
     }
   }
   return absl::OkStatus();
