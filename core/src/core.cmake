@@ -5,7 +5,7 @@ sparsefw_library(core
   SOURCES
     parallel/host_info.cc parallel/parallel_context.cc
     linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/gram_state.cc
-    linalg/mask_loss.cc linalg/scaled_layer.cc linalg/widen.cc
+    linalg/scaled_layer.cc linalg/widen.cc
     select/group_select.cc select/selection.cc
     layer/pattern.cc layer/problem.cc layer/saliency.cc
     reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc

@@ -2,8 +2,6 @@
 #include <utility>
 
 #include "core/src/alps/alps.h"
-#include "core/src/linalg/mask_loss.h"
-#include "core/src/linalg/scaled_layer.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/stages.h"
 #include "core/src/sparsegpt/sparsegpt.h"
@@ -30,15 +28,6 @@ absl::StatusOr<PrunedWeights> PruneByEngine(const SolveState& state) {
                               .out_of_time = [&state] { return state.limits.past_deadline(); }});
 }
 
-// There is a result by now: this loss is not cut short by the deadline.
-absl::StatusOr<double> LossOnHost(const SolveState& state) {
-  const Problem& problem = state.problem;
-  const ParallelContext parallel(state.options.threads, state.given.stop);
-  SPARSEFW_ASSIGN_OR_RETURN(const Scale scale,
-                            ChooseScale(problem.weights, problem.gram, parallel));
-  return LossOfWeights(problem.weights, problem.gram, state.result.weights, scale, parallel);
-}
-
 }  // namespace
 
 absl::Status FindOwnWeights(SolveState& state) {
@@ -55,9 +44,8 @@ absl::Status FindOwnWeights(SolveState& state) {
   result.damping = pruned->damping;
   SPARSEFW_ASSIGN_OR_RETURN(result.final_loss, TimedLoss(state, result.mask));
   result.rounded_loss = result.relaxed_loss = result.final_loss;
-  SPARSEFW_ASSIGN_OR_RETURN(
-      result.reconstructed_loss,
-      on_device ? state.engine->LossOfWeights(result.weights) : LossOnHost(state));
+  // There is a result by now: this loss is not cut short by the deadline.
+  SPARSEFW_ASSIGN_OR_RETURN(result.reconstructed_loss, state.engine->LossOfWeights(result.weights));
   return absl::OkStatus();
 }
 

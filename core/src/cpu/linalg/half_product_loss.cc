@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/panels.h"
@@ -17,6 +18,10 @@ namespace {
 
 constexpr int64_t kBlockRows = 512;  // rows of D at a time
 constexpr int64_t kTile = kPanelCols;
+constexpr int64_t kPanelsAtOnce = 8;  // of an estimate: threads with a panel each
+
+// Turns a row of W into one of D.
+using Prune = absl::FunctionRef<void(int64_t row, double* weights)>;
 
 // One for every thread.
 struct PanelScratch {
@@ -28,11 +33,11 @@ struct PanelScratch {
 
 class Loss {
  public:
-  Loss(ConstMatrixView weights, ConstMatrixView gram, const Mask& mask, const Scale& scale,
+  Loss(ConstMatrixView weights, ConstMatrixView gram, Prune prune, const Scale& scale,
        const ParallelContext& context)
       : weights_(weights),
         gram_(gram),
-        mask_(mask),
+        prune_(prune),
         scale_(scale),
         context_(context),
         panels_((weights.cols() + kTile - 1) / kTile),
@@ -63,11 +68,9 @@ class Loss {
 
   void FillRow(int64_t source, double* out) const {
     ConvertToDouble(weights_.row_bytes(source), weights_.dtype(), static_cast<size_t>(cols()), out);
-    const uint8_t* const keep = mask_.row(source);
+    prune_(source, out);
     const double factor = scale_.weights_factor();
-    for (int64_t col = 0; col < cols(); ++col) {
-      out[col] = ((keep[col >> 3] >> (col & 7)) & 1) != 0 ? 0 : out[col] * factor;
-    }
+    for (int64_t col = 0; col < cols(); ++col) out[col] *= factor;
   }
 
   template <typename Gram>
@@ -123,7 +126,7 @@ class Loss {
 
   const ConstMatrixView weights_;
   const ConstMatrixView gram_;
-  const Mask& mask_;
+  const Prune prune_;
   const Scale scale_;
   const ParallelContext& context_;
   const int64_t panels_;
@@ -137,7 +140,30 @@ class Loss {
 absl::StatusOr<double> HalfProductLoss(ConstMatrixView weights, ConstMatrixView gram,
                                        const Mask& mask, const Scale& scale,
                                        const ParallelContext& context) {
-  return Loss(weights, gram, mask, scale, context).Run();
+  const auto prune = [&](int64_t row, double* values) {
+    const uint8_t* const keep = mask.row(row);
+    for (int64_t col = 0; col < mask.cols(); ++col) {
+      if (((keep[col >> 3] >> (col & 7)) & 1) != 0) values[col] = 0;
+    }
+  };
+  return Loss(weights, gram, prune, scale, context).Run();
+}
+
+absl::StatusOr<double> HalfProductLossOfWeights(ConstMatrixView weights, ConstMatrixView gram,
+                                                const Matrix<float>& kept, const Scale& scale,
+                                                const ParallelContext& context) {
+  const auto prune = [&](int64_t row, double* values) {
+    for (int64_t col = 0; col < kept.cols(); ++col) {
+      values[col] -= static_cast<double>(kept(row, col));
+    }
+  };
+  return Loss(weights, gram, prune, scale, context).Run();
+}
+
+int64_t HalfProductLossBytes(int64_t rows, int64_t cols) {
+  const int64_t panel = std::min(kBlockRows, rows);
+  const int64_t panels = std::min(kPanelsAtOnce * kTile, cols);
+  return 8 * (panel * cols + panels * panel + panels * cols);
 }
 
 }  // namespace sparsefw::cpu

@@ -8,13 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "core/src/cpu/joint/joint_search.h"
+#include "core/src/cpu/linalg/half_product_loss.h"
 #include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/runtime/cpu_engine.h"
 #include "core/src/cpu/swaps/swap_refine.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/gram_accumulator.h"
-#include "core/src/linalg/mask_loss.h"
 #include "core/src/parallel/host_info.h"
 #include "sparsefw/reason.h"
 
@@ -92,7 +92,7 @@ class CpuBackendImpl final : public Backend {
     const int64_t largest = PrecisionFor(rows, cols) == Precision::kFloat64
                                 ? LargestStage<double>(rows, cols, request)
                                 : LargestStage<float>(rows, cols, request);
-    return largest + MaskLossBytes(rows, cols) + masks;
+    return largest + cpu::HalfProductLossBytes(rows, cols) + masks;
   }
 };
 

@@ -9,7 +9,6 @@
 #include "core/src/cpu/linalg/loss_change.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
-#include "core/src/linalg/mask_loss.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -143,7 +142,7 @@ absl::StatusOr<JointResult> CpuEngine::SearchJointly(const Mask& start,
 }
 
 absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {
-  return ::sparsefw::LossOfWeights(problem_.weights, problem_.gram, weights, scale_, context_);
+  return HalfProductLossOfWeights(problem_.weights, problem_.gram, weights, scale_, context_);
 }
 
 }  // namespace sparsefw::cpu
