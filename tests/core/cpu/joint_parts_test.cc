@@ -251,29 +251,6 @@ TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {
   }
 }
 
-TEST(JointKernelsTest, RowsAreSubtractedFromASum) {
-  constexpr int64_t kSize = 128;
-  Random random(4);
-  for (const int64_t count : {0, 1, 7, 8, 9, 24}) {
-    Matrix<double> rows(count, kSize);
-    for (double& value : rows.span()) value = random.Normal();
-    std::vector<const double*> pointers;
-    std::vector<double> factors;
-    std::vector<double> sum(kSize, 1);
-    std::vector<double> expected = sum;
-    for (int64_t i = 0; i < count; ++i) {
-      pointers.push_back(rows.row(i));
-      factors.push_back(random.Normal());
-      for (int64_t j = 0; j < kSize; ++j) {
-        expected[static_cast<size_t>(j)] -= factors.back() * rows(i, j);
-      }
-    }
-    KernelsOfJointSearch<double>().subtract_rows(
-        {kSize, count, pointers.data(), factors.data(), sum.data()});
-    for (size_t j = 0; j < sum.size(); ++j) EXPECT_NEAR(sum[j], expected[j], 1e-12) << count;
-  }
-}
-
 // Forward with U^T, backward with U: together the inverse of U^T U.
 TEST(JointKernelsTest, PanelSolvesInvertTheirFactor) {
   constexpr int64_t kCount = 7;

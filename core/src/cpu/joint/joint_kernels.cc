@@ -132,36 +132,11 @@ void PickColumns(const PickedColumns<Real>& p) {
   }
 }
 
-// Several rows at a time: the sum is read and written once for all of them.
-template <typename Real>
-void SubtractRows(const RowSum<Real>& s) {
-  constexpr int64_t kRows = 8;
-  const hn::CappedTag<Real, 16> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t row = 0;
-  for (; row + kRows <= s.count; row += kRows) {
-    for (int64_t j = 0; j < s.size; j += lanes) {
-      auto sum = hn::LoadU(d, s.sum + j);
-      for (int64_t r = row; r < row + kRows; ++r) {
-        sum = hn::NegMulAdd(hn::Set(d, s.factors[r]), hn::LoadU(d, s.rows[r] + j), sum);
-      }
-      hn::StoreU(sum, d, s.sum + j);
-    }
-  }
-  for (; row < s.count; ++row) {
-    for (int64_t j = 0; j < s.size; j += lanes) {
-      const auto sum = hn::NegMulAdd(hn::Set(d, s.factors[row]), hn::LoadU(d, s.rows[row] + j),
-                                     hn::LoadU(d, s.sum + j));
-      hn::StoreU(sum, d, s.sum + j);
-    }
-  }
-}
-
 // Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
-constexpr JointKernels<Real> kJointKernels = {
-    BestGain<Real>,   FindGain<Real>,    SubtractOuterProducts<Real>,
-    SolvePanel<Real>, PickColumns<Real>, SubtractRows<Real>};
+constexpr JointKernels<Real> kJointKernels = {BestGain<Real>, FindGain<Real>,
+                                              SubtractOuterProducts<Real>, SolvePanel<Real>,
+                                              PickColumns<Real>};
 const JointKernels<float>* FloatJointKernels() { return &kJointKernels<float>; }
 const JointKernels<double>* DoubleJointKernels() { return &kJointKernels<double>; }
 

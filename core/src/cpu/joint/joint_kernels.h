@@ -66,17 +66,6 @@ struct PickedColumns {
   Real* to = nullptr;
 };
 
-// sum [size] -= factors . rows, `count` of them, each `size` long and padded to whole
-// words of 64 elements as the sum is.
-template <typename Real>
-struct RowSum {
-  int64_t size = 0;
-  int64_t count = 0;
-  const Real* const* rows = nullptr;
-  const Real* factors = nullptr;
-  Real* sum = nullptr;
-};
-
 template <typename Real>
 struct JointKernels {
   // max over p of target_p^2 / d_p, 0 where none can enter.
@@ -86,7 +75,6 @@ struct JointKernels {
   void (*subtract_outer_products)(const OuterProducts<Real>& products);
   void (*solve_panel)(const PanelSolve<Real>& solve);
   void (*pick_columns)(const PickedColumns<Real>& picked);
-  void (*subtract_rows)(const RowSum<Real>& sum);
 };
 template <typename Real>
 const JointKernels<Real>& KernelsOfJointSearch();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/src/cpu/joint/joint_kernels.h"
+#include "core/src/cpu/linalg/panel_kernels.h"
 #include "core/src/joint/joint_rules.h"
 
 namespace sparsefw::cpu {
@@ -26,7 +27,7 @@ RowSearch<Real>::RowSearch(const Matrix<Real>& gram, int64_t cols, const Groups&
       tableau_(gram, cols),
       position_of_(Index(cols)),
       weights_(Index(cols)),
-      residual_(Index(gram.cols())) {}
+      residual_(1, gram.cols()) {}
 
 template <typename Real>
 JointRowResult RowSearch<Real>::Run(const JointRow& row) {
@@ -137,19 +138,24 @@ template <typename Real>
 int64_t RowSearch<Real>::Admit(const JointRow& row) {
   if (window_.excluded.empty()) return 0;
   tableau_.Weights(weights_.data());
-  for (int64_t j = 0; j < cols_; ++j) residual_[Index(j)] = static_cast<Real>(row.products[j]);
-  rows_.clear();
-  factors_.clear();
+  std::transform(row.products, row.products + cols_, residual_.data(),
+                 [](double product) { return static_cast<Real>(product); });
+  subtracted_.Reset(cols_, cols_);
+  subtracted_.BeginRow();
   for (int64_t j = 0; j < cols_; ++j) {
-    if (weights_[Index(j)] == 0) continue;
-    rows_.push_back(gram_.row(j));
-    factors_.push_back(weights_[Index(j)]);
+    if (weights_[Index(j)] != 0) subtracted_.Add(-weights_[Index(j)], j);
   }
-  KernelsOfJointSearch<Real>().subtract_rows({.size = cols_,
-                                              .count = std::ssize(rows_),
-                                              .rows = rows_.data(),
-                                              .factors = factors_.data(),
-                                              .sum = residual_.data()});
+  subtracted_.EndRow();
+  const int64_t panels = gram_.cols() / kPanelCols;
+  AddSparseProduct(SparseProduct<Real>{.a = subtracted_,
+                                       .gram = {.data = gram_.data(),
+                                                .depth = cols_,
+                                                .count = panels,
+                                                .row_stride = gram_.cols(),
+                                                .panel_stride = kPanelCols},
+                                       .panels = {0, panels},
+                                       .out = residual_.data(),
+                                       .out_stride = residual_.cols()});
   // The cheapest kept weight of every group.
   std::vector<double> cheapest(Index(cols_ / groups_.group_cols),
                                std::numeric_limits<double>::infinity());
@@ -160,7 +166,7 @@ int64_t RowSearch<Real>::Admit(const JointRow& row) {
   }
   std::vector<std::pair<double, int32_t>> paying;  // gain, column
   for (const int32_t p : window_.excluded) {
-    const auto r = static_cast<double>(residual_[Index(p)]);
+    const auto r = static_cast<double>(residual_(0, p));
     const auto diagonal = static_cast<double>(gram_(p, p));
     if (!(diagonal > 0)) continue;
     const double gain = r * r / diagonal;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/cpu/swaps/swap_state.h"
 #include "core/src/joint/row_window.h"
@@ -70,9 +71,8 @@ class RowSearch {
   std::vector<Candidate> candidates_;
   std::vector<Real> column_;
   std::vector<Real> weights_;
-  std::vector<Real> residual_;
-  std::vector<const Real*> rows_;  // scratch: of H, of the kept columns
-  std::vector<Real> factors_;
+  Matrix<Real> residual_;
+  SparseRows<Real> subtracted_;  // scratch: a row, what H is multiplied by
 };
 
 }  // namespace sparsefw::cpu
