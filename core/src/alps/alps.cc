@@ -125,7 +125,8 @@ int64_t JointStartBytes(int64_t rows, int64_t cols) {
   // factor in float64, the others as floats.
   const int64_t matrices =
       4 * stride * (8 * rows + 3 * cols) + 8 * stride * cols + 8 * 4 * 128 * cols;
-  const int64_t steps = cpu::RowConjugateGradients<float>::Bytes(rows, cols) - 16 * rows * stride;
+  const int64_t steps =
+      cpu::RowConjugateGradientsBytes(rows, cols, sizeof(float)) - 16 * rows * stride;
   const int64_t marks = 2 * rows * cols;
   const int64_t weights = 4 * rows * cols;
   const int64_t masks = 4 * rows * ((cols + 7) / 8);

@@ -261,31 +261,27 @@ int64_t FrankWolfe<Real>::ShareOfWeights(double share) const {
                               static_cast<double>(iterate_.layer->cols));
 }
 
-template <typename Real>
-int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads) {
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads, int64_t size) {
   const int64_t words = (cols + 63) / 64;
-  constexpr int64_t kSize = sizeof(Real);
-  const int64_t weights = kSize * rows * words * 64;
-  const int64_t gram = kSize * cols * words * 64;
-  const int64_t relaxed = kSize * rows * cols;
+  const int64_t weights = size * rows * words * 64;
+  const int64_t gram = size * cols * words * 64;
+  const int64_t relaxed = size * rows * cols;
   const int64_t bits = 3 * 8 * rows * words;
   // Candidates of the selection: an eighth of the weights at most, each with
   // its score, row and column, in vectors that may have doubled, and one copy.
-  const int64_t candidates = (kSize + 8) * (rows * words * 64 / 8) * 3;
+  const int64_t candidates = (size + 8) * (rows * words * 64 / 8) * 3;
   const int64_t older = weights + 8 * rows * (words + 1);
   // W is counted though the caller's may do: that depends on its values.
   // None of these are held at the same time.
   const int64_t gathered = std::min(kGatheredBytes, gram);
-  const int64_t row_by_row = kBytesPerWeight<Real> * rows * cols + threads * gathered;
-  const int64_t epoch = std::max(row_by_row, kHeldBytesPerWeight<Real> * rows * cols);
-  const int64_t whole = std::max(GramProductBytes<Real>(rows, cols, threads),
-                                 candidates + VertexUpdate<Real>::ScratchBytes(rows, cols));
+  const int64_t row_by_row = kValuesPerWeight * size * rows * cols + threads * gathered;
+  const int64_t epoch = std::max(row_by_row, kHalfValuesHeldPerWeight * size / 2 * rows * cols);
+  const int64_t whole = std::max(GramProductBytes(rows, cols, threads, size),
+                                 candidates + VertexUpdateBytes(rows, cols, size));
   return 3 * weights + gram + relaxed + bits + std::max(epoch, older + whole);
 }
 
 template class FrankWolfe<float>;
 template class FrankWolfe<double>;
-template int64_t FrankWolfeBytes<float>(int64_t, int64_t, int);
-template int64_t FrankWolfeBytes<double>(int64_t, int64_t, int);
 
 }  // namespace sparsefw::cpu

@@ -133,13 +133,11 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
 };
 
 // Bytes that the iteration of a layer holds, scratch of that many threads included.
-template <typename Real>
-int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads);
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads, int64_t size);
 
 // Bytes of a StartProduct.
-template <typename Real>
-int64_t StartProductBytes(int64_t rows, int64_t cols) {
-  return rows * ((cols + 63) / 64 * 64 * static_cast<int64_t>(sizeof(Real)) + (cols + 7) / 8);
+inline int64_t StartProductBytes(int64_t rows, int64_t cols, int64_t size) {
+  return rows * ((cols + 63) / 64 * 64 * size + (cols + 7) / 8);
 }
 
 }  // namespace sparsefw::cpu

@@ -19,8 +19,10 @@ namespace sparsefw::cpu {
 // Half of a small L2 cache: the tile in use and the next one, which is fetched
 // meanwhile, fit into it together.
 inline constexpr int64_t kTileBytes = 512 * 1024;
+// Rows of it, in values of so many bytes.
+constexpr int64_t TileDepth(int64_t size) { return kTileBytes / (kPanelCols * size); }
 template <typename Real>
-constexpr int64_t kTileDepth = kTileBytes / (kPanelCols * static_cast<int64_t>(sizeof(Real)));
+constexpr int64_t kTileDepth = TileDepth(sizeof(Real));
 
 // Bounds the memory of the terms of a group of rows. At this size a panel is read
 // so often that to read it once more for the next group costs nothing.

@@ -221,12 +221,13 @@ absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
                                 context_);
 }
 
-template <typename Real>
-int64_t VertexUpdate<Real>::ScratchBytes(int64_t rows, int64_t cols) {
-  const int64_t tiles = (cols + kTileDepth<Real> - 1) / kTileDepth<Real>;
+int64_t VertexUpdateBytes(int64_t rows, int64_t cols, int64_t size) {
+  const int64_t depth = TileDepth(size);
+  const int64_t tiles = (cols + depth - 1) / depth;
   const int64_t terms = std::min(std::max(kGroupTerms, 64 * cols), rows * cols);
-  // Vectors that grow may be twice as long as what is in them.
-  return 2 * (terms * static_cast<int64_t>(sizeof(Term<Real>)) + rows * (tiles + 1) * 4);
+  // A term has a factor, and a column that is padded to its size. Vectors that grow may be twice as
+  // long as what is in them.
+  return 2 * (terms * 2 * size + rows * (tiles + 1) * 4);
 }
 
 template class VertexUpdate<float>;

@@ -92,9 +92,6 @@ class VertexUpdate {
   // Gives back what Apply keeps from one iteration to the next.
   void Release() { std::vector<SparseRows<Real>>().swap(delta_); }
 
-  // Bytes that Apply holds at most.
-  static int64_t ScratchBytes(int64_t rows, int64_t cols);
-
  private:
   // What toggles in a row, and what its product needs a term for.
   struct RowChanges {
@@ -120,6 +117,9 @@ class VertexUpdate {
   std::vector<double> block_changes_;    // of each block
   std::vector<SparseRows<Real>> delta_;  // of each block of the group at work
 };
+
+// Bytes that Apply holds at most.
+int64_t VertexUpdateBytes(int64_t rows, int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 

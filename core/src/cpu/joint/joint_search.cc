@@ -191,14 +191,12 @@ absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Sc
   return RunJointStages(search);
 }
 
-template <typename Real>
-int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads) {
+int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
-  const int64_t layer = kSize * (rows + cols) * stride;
-  const int64_t searching = threads * TableauBytes<Real>(cols) + rows * 5 * cols;
+  const int64_t layer = size * (rows + cols) * stride;
+  const int64_t searching = threads * TableauBytes(cols, size) + rows * 5 * cols;
   return layer + 8 * rows * stride + 2 * 4 * rows * cols + 256 * rows +
-         std::max({searching, Float64ProductBytes(rows, cols), ReconstructBytes<Real>(rows, cols)});
+         std::max({searching, Float64ProductBytes(rows, cols), ReconstructBytes(rows, cols, size)});
 }
 
 template absl::StatusOr<JointResult> SearchJointly<float>(const EngineProblem&, const Scale&,
@@ -207,7 +205,5 @@ template absl::StatusOr<JointResult> SearchJointly<float>(const EngineProblem&, 
 template absl::StatusOr<JointResult> SearchJointly<double>(const EngineProblem&, const Scale&,
                                                            const Mask&, const JointRequest&,
                                                            const ParallelContext&);
-template int64_t JointSearchBytes<float>(int64_t, int64_t, int);
-template int64_t JointSearchBytes<double>(int64_t, int64_t, int);
 
 }  // namespace sparsefw::cpu

@@ -24,8 +24,7 @@ absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Sc
                                           const Mask& start, const JointRequest& request,
                                           const ParallelContext& context);
 
-template <typename Real>
-int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads);
+int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads, int64_t size);
 
 }  // namespace sparsefw::cpu
 

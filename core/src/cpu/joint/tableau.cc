@@ -12,10 +12,10 @@ template <typename Real>
 Tableau<Real>::Tableau(const Matrix<Real>& gram, int64_t cols)
     : gram_(gram),
       cols_(cols),
-      panel_(cols, TableauStride<Real>(cols + kPanelUnit + kRoom + kKernelSlack)),
-      matrix_(cols + kRoom, TableauStride<Real>(cols + kRoom + kKernelSlack)),
-      pending_(kPending, TableauStride<Real>(cols + kRoom + kKernelSlack)),
-      scaled_(kPending, TableauStride<Real>(cols + kRoom + kKernelSlack)),
+      panel_(cols, TableauStride(cols + kPanelUnit + kRoom + kKernelSlack, sizeof(Real))),
+      matrix_(cols + kRoom, TableauStride(cols + kRoom + kKernelSlack, sizeof(Real))),
+      pending_(kPending, TableauStride(cols + kRoom + kKernelSlack, sizeof(Real))),
+      scaled_(kPending, TableauStride(cols + kRoom + kKernelSlack, sizeof(Real))),
       block_(Index(kPending * kPending)),
       pending_factor_(kPending) {}
 
@@ -184,17 +184,13 @@ void Tableau<Real>::Weights(Real* out) const {
   for (int64_t i = 0; i < fixed; ++i) out[fixed_[Index(i)]] = solved[Index(i)];
 }
 
-template <typename Real>
-int64_t TableauBytes(int64_t cols) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
-  const int64_t side =
-      TableauStride<Real>(cols + Tableau<Real>::kPanelUnit + Tableau<Real>::kRoom + kKernelSlack);
-  return kSize * (2 * side * side + 3 * Tableau<Real>::kPending * side) + 64 * side;
+int64_t TableauBytes(int64_t cols, int64_t size) {
+  using Any = Tableau<float>;  // the constants are the same in either precision
+  const int64_t side = TableauStride(cols + Any::kPanelUnit + Any::kRoom + kKernelSlack, size);
+  return size * (2 * side * side + 3 * Any::kPending * side) + 64 * side;
 }
 
 template class Tableau<float>;
 template class Tableau<double>;
-template int64_t TableauBytes<float>(int64_t);
-template int64_t TableauBytes<double>(int64_t);
 
 }  // namespace sparsefw::cpu

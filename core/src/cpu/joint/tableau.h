@@ -29,12 +29,11 @@
 
 namespace sparsefw::cpu {
 
-// Rows a multiple of 4 KiB apart would share a few sets of the cache.
-template <typename Real>
-int64_t TableauStride(int64_t size) {
-  constexpr int64_t kLine = 64 / sizeof(Real);
-  const int64_t stride = (size + kLine - 1) / kLine * kLine;
-  return stride % (1024 / static_cast<int64_t>(sizeof(Real))) == 0 ? stride + kLine : stride;
+// In values of so many bytes. Rows a multiple of 4 KiB apart would share a few sets of the cache.
+inline int64_t TableauStride(int64_t values, int64_t size) {
+  const int64_t line = 64 / size;
+  const int64_t stride = (values + line - 1) / line * line;
+  return stride % (1024 / size) == 0 ? stride + line : stride;
 }
 
 // Some columns of H, in ascending order.
@@ -145,8 +144,7 @@ class Tableau {
 };
 
 // Bytes of one of them, at most.
-template <typename Real>
-int64_t TableauBytes(int64_t cols);
+int64_t TableauBytes(int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 

@@ -89,9 +89,9 @@ template <typename Real>
 void Tableau<Real>::Layout(std::span<const int32_t> fixed, int64_t positions) {
   fixed_.assign(fixed.begin(), fixed.end());
   size_ = positions;
-  stride_ = TableauStride<Real>(positions + kRoom + kKernelSlack);
+  stride_ = TableauStride(positions + kRoom + kKernelSlack, sizeof(Real));
   panel_offset_ = (std::ssize(fixed) + kPanelUnit - 1) / kPanelUnit * kPanelUnit;
-  panel_stride_ = TableauStride<Real>(panel_offset_ + positions + kRoom + kKernelSlack);
+  panel_stride_ = TableauStride(panel_offset_ + positions + kRoom + kKernelSlack, sizeof(Real));
   pending_count_ = 0;
   columns_.resize(Index(positions + kRoom));
   const auto room = Index(stride_);

@@ -39,10 +39,9 @@ absl::Status MultiplyByGram(const PanelLayer<Real>& layer, const ParallelContext
   });
 }
 
-template <typename Real>
-int64_t GramProductBytes(int64_t rows, int64_t cols, int threads) {
+int64_t GramProductBytes(int64_t rows, int64_t cols, int threads, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
-  return 2 * threads * std::min(rows, kRows) * stride * static_cast<int64_t>(sizeof(Real));
+  return 2 * threads * std::min(rows, kRows) * stride * size;
 }
 
 template absl::Status MultiplyByGram(const PanelLayer<float>&, const ParallelContext&,
@@ -51,7 +50,5 @@ template absl::Status MultiplyByGram(const PanelLayer<float>&, const ParallelCon
 template absl::Status MultiplyByGram(
     const PanelLayer<double>&, const ParallelContext&, absl::FunctionRef<void(int64_t, double*)>,
     absl::FunctionRef<void(int64_t, const double*, const double*)>);
-template int64_t GramProductBytes<float>(int64_t, int64_t, int);
-template int64_t GramProductBytes<double>(int64_t, int64_t, int);
 
 }  // namespace sparsefw::cpu

@@ -22,9 +22,9 @@ absl::Status MultiplyByGram(const PanelLayer<Real>& layer, const ParallelContext
                             absl::FunctionRef<void(int64_t, Real*)> fill,
                             absl::FunctionRef<void(int64_t, const Real*, const Real*)> visit);
 
-// Bytes that it holds on that many threads.
-template <typename Real>
-int64_t GramProductBytes(int64_t rows, int64_t cols, int threads);
+// Bytes that it holds on that many threads. size: of a value, here and in the other functions of
+// that kind.
+int64_t GramProductBytes(int64_t rows, int64_t cols, int threads, int64_t size);
 
 }  // namespace sparsefw::cpu
 

@@ -299,16 +299,14 @@ absl::Status NystromPreconditioner<Real>::Apply(const Matrix<Real>& residual,
               context);
 }
 
-template <typename Real>
-int64_t NystromPreconditioner<Real>::Bytes(int64_t rows, int64_t cols) {
+int64_t NystromPreconditionerBytes(int64_t rows, int64_t cols, int64_t size) {
   const int64_t rank = RankOf(cols);
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Real));
   const int64_t stride = (cols + 63) / 64 * 64;
-  const int64_t kept = kSize * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
+  const int64_t kept = size * (5 * rank * stride + rows * (FactorSize(rank) + rank) + 2 * stride);
   const int64_t sums = 8 * rank * rank * ((cols + kRowsOfSum - 1) / kRowsOfSum + 3);
   // A bound on the threads: no machine that we know has more.
   const int64_t tasks = std::min<int64_t>((rows + kRowsOfTask - 1) / kRowsOfTask, 64);
-  return kept + sums + tasks * kSize * rank * (kKeptAtOnce + rank);
+  return kept + sums + tasks * size * rank * (kKeptAtOnce + rank);
 }
 
 template class NystromPreconditioner<float>;

@@ -44,8 +44,6 @@ class NystromPreconditioner {
                      const ParallelContext& context);
   const std::vector<Real>& diagonal() const { return diagonal_; }  // s^2 / mu
 
-  static int64_t Bytes(int64_t rows, int64_t cols);
-
  private:
   absl::Status FindFactor(const ParallelContext& context);
   absl::Status MultiplyNormalised(const Matrix<Real>& q, Matrix<Real>& y,
@@ -67,6 +65,8 @@ class NystromPreconditioner {
   Matrix<Real> row_factors_;   // of each row: the lower factor of I + U_S^T U_S / mu, by rows
   Matrix<Real> coefficients_;  // [rows, rank]
 };
+
+int64_t NystromPreconditionerBytes(int64_t rows, int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 

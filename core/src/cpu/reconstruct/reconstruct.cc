@@ -138,13 +138,11 @@ void AddDamping(ScaledLayer<Real>& layer, double damping) {
   for (int64_t j = 0; j < layer.cols; ++j) layer.gram(j, j) += added;
 }
 
-template <typename Real>
-int64_t ReconstructBytes(int64_t rows, int64_t cols) {
+int64_t ReconstructBytes(int64_t rows, int64_t cols, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
   const int64_t panel = std::min(rows, kPanelRows);
-  constexpr int64_t kSize = sizeof(Real);
-  const int64_t layer = kSize * (rows + cols) * stride;
-  const int64_t gradients = RowConjugateGradients<Real>::Bytes(panel, cols);
+  const int64_t layer = size * (rows + cols) * stride;
+  const int64_t gradients = RowConjugateGradientsBytes(panel, cols, size);
   return layer + 4 * rows * cols + 8 * panel * stride + gradients +
          Float64ProductBytes(panel, cols);
 }
@@ -161,7 +159,5 @@ template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EnginePr
                                                                   const ParallelContext&);
 template void AddDamping<float>(ScaledLayer<float>&, double);
 template void AddDamping<double>(ScaledLayer<double>&, double);
-template int64_t ReconstructBytes<float>(int64_t, int64_t);
-template int64_t ReconstructBytes<double>(int64_t, int64_t);
 
 }  // namespace sparsefw::cpu

@@ -53,8 +53,7 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, c
 template <typename Real>
 void AddDamping(ScaledLayer<Real>& layer, double damping);
 
-template <typename Real>
-int64_t ReconstructBytes(int64_t rows, int64_t cols);
+int64_t ReconstructBytes(int64_t rows, int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 

@@ -172,11 +172,9 @@ void RowConjugateGradients<Real>::LeaveOutDone() {
   active_.resize(static_cast<size_t>(to));
 }
 
-template <typename Real>
-int64_t RowConjugateGradients<Real>::Bytes(int64_t rows, int64_t cols) {
+int64_t RowConjugateGradientsBytes(int64_t rows, int64_t cols, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
-  return 4 * static_cast<int64_t>(sizeof(Real)) * rows * stride + 128 * rows +
-         NystromPreconditioner<Real>::Bytes(rows, cols);
+  return 4 * size * rows * stride + 128 * rows + NystromPreconditionerBytes(rows, cols, size);
 }
 
 template class RowConjugateGradients<float>;

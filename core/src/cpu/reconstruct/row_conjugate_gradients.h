@@ -46,7 +46,6 @@ class RowConjugateGradients {
 
   // Whether d is 0 in all rows: they were solved already.
   bool nothing_to_do() const { return nothing_to_do_; }
-  static int64_t Bytes(int64_t rows, int64_t cols);
   const Real* solution(int64_t row) const { return solution_.row(row); }
 
  private:
@@ -83,6 +82,8 @@ class RowConjugateGradients {
   bool nothing_to_do_ = false;
   std::vector<int64_t> rows_;  // scratch: their indices
 };
+
+int64_t RowConjugateGradientsBytes(int64_t rows, int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 

@@ -28,19 +28,19 @@ std::string InstructionSet() {
   return std::string(target);
 }
 
-template <typename Real>
-int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
-  int64_t bytes = cpu::FrankWolfeBytes<Real>(rows, cols, ParallelContext(0).threads());
+// size: of a value of the engine's precision.
+int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request, int64_t size) {
+  const int threads = ParallelContext(0).threads();
+  int64_t bytes = cpu::FrankWolfeBytes(rows, cols, threads, size);
   // The scores of the next warm start are chosen from while the last point's iteration is held.
-  if (request.sweep) bytes += cpu::StartProductBytes<Real>(rows, cols) + 4 * rows * cols;
-  if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes<Real>(rows, cols));
+  if (request.sweep) bytes += cpu::StartProductBytes(rows, cols, size) + 4 * rows * cols;
+  if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes(rows, cols, size));
   const int64_t weights = request.joint ? 4 * rows * cols : 0;  // of the start
   if (request.reconstruct || request.joint) {
-    bytes = std::max(bytes, weights + cpu::ReconstructBytes<Real>(rows, cols));
+    bytes = std::max(bytes, weights + cpu::ReconstructBytes(rows, cols, size));
   }
   if (request.joint) {
-    const int threads = ParallelContext(0).threads();
-    bytes = std::max(bytes, weights + cpu::JointSearchBytes<Real>(rows, cols, threads));
+    bytes = std::max(bytes, weights + cpu::JointSearchBytes(rows, cols, threads, size));
   }
   return bytes;
 }
@@ -89,10 +89,8 @@ class CpuBackendImpl final : public Backend {
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    const int64_t largest = PrecisionFor(rows, cols) == Precision::kFloat64
-                                ? LargestStage<double>(rows, cols, request)
-                                : LargestStage<float>(rows, cols, request);
-    return largest + cpu::HalfProductLossBytes(rows, cols) + masks;
+    const int64_t size = PrecisionFor(rows, cols) == Precision::kFloat64 ? 8 : 4;
+    return LargestStage(rows, cols, request, size) + cpu::HalfProductLossBytes(rows, cols) + masks;
   }
 };
 

@@ -25,15 +25,13 @@ inline constexpr double kLargestShare = 0.5;
 // And with so many values a weight for rows and, where rows keep what they gather, rows of G: with
 // 6, 9 and 16 the first epoch begins at iteration 600, 350 and 150 (section 10). Iterations ask for
 // `kToggledShare` of the rows of G in the first epoch.
-template <typename Real>
-inline constexpr int64_t kBytesPerWeight = 9 * static_cast<int64_t>(sizeof(Real));
+inline constexpr int64_t kValuesPerWeight = 9;
 inline constexpr double kToggledShare = 0.65;
 // What one holds after all, for estimates: rows that begin anew have more columns than those that
 // were counted, and vectors room. At 2048x2048, one budget for all rows, 60 %, alpha = 0.9: 11.3
 // values a weight (section 11), with saved states of rows that are gone since (299 and 294 MB for
 // the whole solve).
-template <typename Real>
-inline constexpr int64_t kHeldBytesPerWeight = 23 * static_cast<int64_t>(sizeof(Real)) / 2;
+inline constexpr int64_t kHalfValuesHeldPerWeight = 23;
 
 // Room beside the largest values seen. A wide window costs little, a row that begins
 // anew as much as an epoch of it (section 10: 1.03 and 1.5 are 3 to 5 % slower).

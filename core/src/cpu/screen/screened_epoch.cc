@@ -104,7 +104,7 @@ bool ScreenedEpoch<Real>::Pays(const std::vector<int64_t>& lanes, bool together)
   }
   const auto size = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);
   return share <= kLargestShare * size &&
-         bytes <= static_cast<double>(kBytesPerWeight<Real>) * size;
+         bytes <= static_cast<double>(kValuesPerWeight * static_cast<int64_t>(sizeof(Real))) * size;
 }
 
 template <typename Real>

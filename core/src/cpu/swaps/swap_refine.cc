@@ -164,11 +164,9 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale
                      .converged = !budget.Spent()};
 }
 
-template <typename Real>
-int64_t SwapRefineBytes(int64_t rows, int64_t cols) {
+int64_t SwapRefineBytes(int64_t rows, int64_t cols, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
-  constexpr int64_t kSize = sizeof(Real);
-  const int64_t layer = kSize * (rows + cols) * stride;
+  const int64_t layer = size * (rows + cols) * stride;
   const int64_t bits = 2 * rows * stride / 8;
   // A row has a tolerance, a tally and best terms; a column a diagonal and its reach.
   return layer + 8 * rows * stride + bits + 128 * (rows + cols) + Float64ProductBytes(rows, cols);
@@ -180,7 +178,5 @@ template absl::StatusOr<RefinedMask> RefineMask<float>(const EngineProblem&, con
 template absl::StatusOr<RefinedMask> RefineMask<double>(const EngineProblem&, const Scale&,
                                                         const Mask&, const RefineRequest&,
                                                         const ParallelContext&);
-template int64_t SwapRefineBytes<float>(int64_t, int64_t);
-template int64_t SwapRefineBytes<double>(int64_t, int64_t);
 
 }  // namespace sparsefw::cpu

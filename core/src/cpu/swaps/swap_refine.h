@@ -30,8 +30,7 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale
                                        const Mask& start, const RefineRequest& request,
                                        const ParallelContext& context);
 
-template <typename Real>
-int64_t SwapRefineBytes(int64_t rows, int64_t cols);
+int64_t SwapRefineBytes(int64_t rows, int64_t cols, int64_t size);
 
 }  // namespace sparsefw::cpu
 
