@@ -53,7 +53,7 @@ void SpooledTensorStore::CollectGarbage() {
     MutexLock lock(mutex_);
     expired = tensors_.TakeExpired(now, ExpiryNow(Now(), now));
     for (const auto& tensor : expired) {
-      requests_.Erase(tensor->origin().owner.tenant, tensor->origin().request_id);
+      requests_.erase({tensor->origin().owner.tenant, tensor->origin().request_id});
     }
     for (const auto& [id, upload] : uploads_) {
       if (upload->expire_time() <= now) uploads.push_back(upload);

@@ -117,8 +117,10 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   }
   if (record.transient) transient_left_.push_back(name);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {SpecOf(record), record.owner, record.fingerprint},
-                   record.id);
+  if (!record.request_id.empty()) {
+    requests_.emplace(std::pair(record.owner.tenant, record.request_id),
+                      Entry{{SpecOf(record), record.owner, record.fingerprint}, record.id});
+  }
   tensors_.Insert(std::move(tensor));
 }
 
@@ -145,7 +147,10 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
   }
   accounts_.AdoptUpload(record.owner.tenant);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {spec, record.owner, record.fingerprint}, record.id);
+  if (!record.request_id.empty()) {
+    requests_.emplace(std::pair(record.owner.tenant, record.request_id),
+                      Entry{{spec, record.owner, record.fingerprint}, record.id});
+  }
   uploads_.emplace(record.id, std::move(upload));
 }
 

@@ -181,7 +181,7 @@ void SpooledTensorStore::Forget(const Upload& upload) {
   {
     MutexLock lock(mutex_);
     uploads_.erase(origin.id);
-    requests_.Erase(origin.owner.tenant, origin.request_id);
+    requests_.erase({origin.owner.tenant, origin.request_id});
   }
   accounts_.CloseUpload(origin.owner.tenant);
   if (!upload.recorded()) return;
@@ -289,7 +289,7 @@ absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
           "TENSOR_IN_USE", {{"reference_count", absl::StrFormat("%d", references)}});
     }
     tensors_.Erase(removed->origin().id);
-    requests_.Erase(removed->origin().owner.tenant, removed->origin().request_id);
+    requests_.erase({removed->origin().owner.tenant, removed->origin().request_id});
   }
   Dispose({removed});
   return absl::OkStatus();

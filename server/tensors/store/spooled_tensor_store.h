@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_TENSORS_STORE_SPOOLED_TENSOR_STORE_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,13 +12,13 @@
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/budget.h"
-#include "server/tensors/store/request_index.h"
 #include "server/tensors/store/tenant_accounts.h"
 #include "server/tensors/store/tensor_table.h"
 #include "server/tensors/tensor_store.h"
@@ -76,6 +77,18 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TensorStoreUsage usage() const override;
 
  private:
+  // All that a creating request says besides its id.
+  struct RequestBody {
+    std::variant<TensorSpec, GramSpec> spec;
+    Owner owner;
+    std::string fingerprint;  // of the whole request; empty: of an earlier version, or not given
+  };
+  // What a request has made. It lives as long as the upload and the tensor that it becomes, so
+  // that its size is bounded by theirs.
+  struct Entry {
+    RequestBody body;
+    std::string id;  // of the upload and of the tensor
+  };
   struct Request {
     std::string_view id;
     RequestBody body;
@@ -172,7 +185,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   std::unordered_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);
   uint64_t newest_upload_ ABSL_GUARDED_BY(mutex_) = 0;  // its number
   TensorTable tensors_ ABSL_GUARDED_BY(mutex_);
-  RequestIndex requests_ ABSL_GUARDED_BY(mutex_);
+  // By tenant and request id; none where the id is empty.
+  std::map<std::pair<std::string, std::string>, Entry> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again
   absl::Time use_times_saved_ ABSL_GUARDED_BY(mutex_);
 

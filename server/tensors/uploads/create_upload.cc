@@ -56,11 +56,11 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const 
 absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::FindEarlier(
     const Request& request) {
   if (request.id.empty()) return std::nullopt;
-  const RequestIndex::Entry* entry = requests_.Find(request.body.owner.tenant, request.id);
-  if (entry == nullptr) return std::nullopt;
-  const auto upload = uploads_.find(entry->id);
+  const auto found = requests_.find({request.body.owner.tenant, std::string(request.id)});
+  if (found == requests_.end()) return std::nullopt;
+  const auto& [earlier, id] = found->second;
+  const auto upload = uploads_.find(id);
   const bool open = upload != uploads_.end();
-  const RequestBody& earlier = entry->body;
   // An open upload of an earlier version is a client's: a stream of our own must not write
   // into it.
   const bool same_request = earlier.fingerprint.empty()
@@ -72,7 +72,7 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
                    Printable(request.id));
   }
   if (open) return upload->second;
-  return tensors_.Find(entry->id)->Info();
+  return tensors_.Find(id)->Info();
 }
 
 absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const Request& request) {
@@ -96,7 +96,9 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   auto upload =
       std::make_shared<Upload>(std::move(origin), MakeContent(request.body.spec, std::move(room)),
                                ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, self);
-  requests_.Insert(request.id, request.body, id);
+  if (!request.id.empty()) {
+    requests_.emplace(std::pair(request.body.owner.tenant, request.id), Entry{request.body, id});
+  }
   uploads_.emplace(std::move(id), upload);
   return upload;
 }
