@@ -52,7 +52,7 @@ class SqliteJobStore final : public JobStore {
  public:
   // `own`: the database, where it goes with the store.
   SqliteJobStore(Database* database, std::unique_ptr<Database> own, std::string token_salt,
-                 OnJobDamage on_damage)
+                 OnStoreIncident on_damage)
       : own_(std::move(own)),
         database_(*database),
         token_salt_(std::move(token_salt)),
@@ -80,13 +80,14 @@ class SqliteJobStore final : public JobStore {
  private:
   // The job with its progress. Errors: DataLoss (JOB_DAMAGED), and the job is set apart.
   absl::StatusOr<Job> Decode(const JobRow& row) const;
-  void SetApart(const JobRow& row, const absl::Status& cause) const;
-  void DropProgress(const JobRow& row, const absl::Status& cause) const;
+  // Sets a damaged job apart, or drops its damaged progress. Does nothing where the row was written
+  // anew, or dropped, since it was read.
+  void Drop(std::string_view kind, const JobRow& row, const absl::Status& cause) const;
 
   const std::unique_ptr<Database> own_;
   Database& database_;
   const std::string token_salt_;  // of this database: another one's numbers are others
-  const OnJobDamage on_damage_;
+  const OnStoreIncident on_damage_;
 };
 
 absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
@@ -178,59 +179,47 @@ absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
 absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
   absl::StatusOr<Job> job = JobOf(row);
   if (!job.ok()) {
-    SetApart(row, job.status());
+    Drop(StoreIncident::kDamagedJob, row, job.status());
     return JobDamaged(row.name, std::string(job.status().message()));
   }
   if (!row.progress) return job;
   if (const absl::Status progress = DecodeProgress(*row.progress, &*job); !progress.ok()) {
-    DropProgress(row, progress);
+    Drop(StoreIncident::kDamagedProgress, row, progress);
   }
   return job;
 }
 
-// Does nothing where the job was written anew, or set apart, since it was read.
-void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) const {
-  bool marked = false;
-  const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](Connection& db) {
-    const Connection::Use mark =
-        db.Prepare("UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS NULL");
-    BindText(*mark, 1, std::string(cause.message()));
-    mark->bind(2, row.number);
-    BindBytes(*mark, 3, row.record);
-    marked = mark->exec() > 0;
-    return absl::OkStatus();
-  });
-  if (marked || !stored.ok()) on_damage_({JobDamage::Kind::kRecord, row.name, row.tenant, cause});
-}
-
-void SqliteJobStore::DropProgress(const JobRow& row, const absl::Status& cause) const {
+void SqliteJobStore::Drop(std::string_view kind, const JobRow& row,
+                          const absl::Status& cause) const {
+  const bool job = kind == StoreIncident::kDamagedJob;
+  const Durability durability = job ? Durability::kPowerLoss : Durability::kProcessLoss;
   bool dropped = false;
-  const absl::Status stored = database_.Write(Durability::kProcessLoss, [&](Connection& db) {
-    const Connection::Use drop =
-        db.Prepare("UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?");
+  const absl::Status stored = database_.Write(durability, [&](Connection& db) {
+    const Connection::Use drop = db.Prepare(
+        job ? "UPDATE jobs SET damage = ?3 WHERE number = ?1 AND record = ?2 AND damage IS NULL"
+            : "UPDATE jobs SET progress = NULL WHERE number = ?1 AND progress = ?2");
     drop->bind(1, row.number);
-    BindBytes(*drop, 2, *row.progress);
+    BindBytes(*drop, 2, job ? row.record : *row.progress);
+    if (job) BindText(*drop, 3, std::string(cause.message()));
     dropped = drop->exec() > 0;
     return absl::OkStatus();
   });
-  if (dropped || !stored.ok()) {
-    on_damage_({JobDamage::Kind::kProgress, row.name, row.tenant, cause});
-  }
+  if (dropped || !stored.ok()) on_damage_({kind, row.name, row.tenant, cause});
 }
 
 absl::Status SqliteJobStore::CheckRecords() const {
-  std::vector<JobDamage> known;
+  std::vector<StoreIncident> known;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select = db.Prepare(
         "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
     while (select->executeStep()) {
-      known.push_back({JobDamage::Kind::kRecord, select->getColumn(0).getString(),
+      known.push_back({StoreIncident::kDamagedJob, select->getColumn(0).getString(),
                        select->getColumn(1).getString(),
                        absl::DataLossError(select->getColumn(2).getString())});
     }
     return absl::OkStatus();
   }));
-  for (const JobDamage& damage : known) on_damage_(damage);
+  for (const StoreIncident& damage : known) on_damage_(damage);
   JobRows page;
   for (int64_t before = std::numeric_limits<int64_t>::max(); before != 0; before = page.next) {
     SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
@@ -354,13 +343,13 @@ absl::StatusOr<JobStoreUsage> SqliteJobStore::Usage() const {
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewStore(Database* database,
                                                    std::unique_ptr<Database> own,
-                                                   OnJobDamage on_damage) {
+                                                   OnStoreIncident on_damage) {
   std::string salt;
   SPARSEFW_RETURN_IF_ERROR(database->Read([&](Connection& db) {
     salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
     return absl::OkStatus();
   }));
-  if (!on_damage) on_damage = [](const JobDamage& /*damage*/) {};
+  if (!on_damage) on_damage = [](const StoreIncident& /*damage*/) {};
   auto store = std::make_unique<SqliteJobStore>(database, std::move(own), std::move(salt),
                                                 std::move(on_damage));
   SPARSEFW_RETURN_IF_ERROR(store->CheckRecords());
@@ -370,7 +359,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> NewStore(Database* database,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
-                                                            OnJobDamage on_damage) {
+                                                            OnStoreIncident on_damage) {
   return NewStore(database, nullptr, std::move(on_damage));
 }
 

@@ -21,6 +21,7 @@
 #include "server/identity/tenants.h"
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/store/tensor_room.h"
+#include "server/tensors/store_incident.h"
 #include "server/tensors/tensor_spec.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/mask.h"
@@ -75,21 +76,6 @@ class TensorHandle {
   virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
 };
 
-// Damage that the store finds in the files of an earlier run, and what it does.
-struct StoreIncident {
-  enum class Kind {
-    kOrphanFile,     // no record names it: removed
-    kMissingFile,    // of a record: the tensor or upload is forgotten
-    kDamagedUpload,  // its files are not as recorded: forgotten
-    kCorruptTensor,  // size or checksum: listed, but refused to whoever uses it
-    kCheckFailed,    // a tensor could not be read; tried again at its use
-  };
-  Kind kind = Kind::kOrphanFile;
-  std::string name;  // "tensors/<id>", "uploads/<id>"; of a file its id
-  absl::Status cause;
-};
-std::string_view NameOf(StoreIncident::Kind kind);  // "orphan_file"
-
 struct TensorStoreOptions {
   // Made if it is not there; one server's at a time. Files with names of our own
   // that the catalog does not name are removed, anything else is left alone. The folder
@@ -125,7 +111,7 @@ struct TensorStoreOptions {
   std::function<absl::Time()> now;         // absl::Now when empty
   std::function<absl::Time()> steady_now;  // SteadyNow when empty
   // Called by Open and by a thread of the store; must not call the store.
-  std::function<void(const StoreIncident&)> on_incident;
+  OnStoreIncident on_incident;
 };
 
 struct TensorStoreUsage {

@@ -28,31 +28,15 @@ absl::Status CheckIds(const TensorRecord& record) {
 
 }  // namespace
 
-std::string_view NameOf(StoreIncident::Kind kind) {
-  switch (kind) {
-    case StoreIncident::Kind::kOrphanFile:
-      return "orphan_file";
-    case StoreIncident::Kind::kMissingFile:
-      return "missing_file";
-    case StoreIncident::Kind::kDamagedUpload:
-      return "damaged_upload";
-    case StoreIncident::Kind::kCorruptTensor:
-      return "corrupt_tensor";
-    case StoreIncident::Kind::kCheckFailed:
-      return "check_failed";
-  }
-  return "other";
-}
-
-void SpooledTensorStore::Report(StoreIncident::Kind kind, std::string name, absl::Status cause) {
-  if (kind == StoreIncident::Kind::kCorruptTensor) corrupt_.fetch_add(1);
-  if (options_.on_incident) options_.on_incident({kind, std::move(name), std::move(cause)});
+void SpooledTensorStore::Report(std::string_view kind, std::string name, absl::Status cause) {
+  if (kind == StoreIncident::kCorruptTensor) corrupt_.fetch_add(1);
+  if (options_.on_incident) options_.on_incident({kind, std::move(name), {}, std::move(cause)});
 }
 
 // The record goes later, in one write with the others.
 void SpooledTensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
                               std::vector<std::string>* lost) {
-  Report(record.complete ? StoreIncident::Kind::kMissingFile : StoreIncident::Kind::kDamagedUpload,
+  Report(record.complete ? StoreIncident::kMissingFile : StoreIncident::kDamagedUpload,
          (record.complete ? "tensors/" : "uploads/") + record.id, cause);
   RemoveFiles(record);
   lost->push_back(record.id);
@@ -84,7 +68,7 @@ absl::Status SpooledTensorStore::Recover() {
   DeleteMarked({left.deleted.begin(), left.deleted.end()});
   for (const std::string& id : left.orphans) {
     SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
-    if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
+    if (catalog_.durable()) Report(StoreIncident::kOrphanFile, id, absl::OkStatus());
   }
   if (unchecked_.load() > 0) checker_ = std::thread([this] { CheckInBackground(); });
   return absl::OkStatus();
@@ -113,7 +97,7 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
     unchecked_.fetch_add(1);
   } else {
     tensor->MarkCorrupt(file.status());
-    Report(StoreIncident::Kind::kCorruptTensor, name, file.status());
+    Report(StoreIncident::kCorruptTensor, name, file.status());
   }
   if (record.transient) transient_left_.push_back(name);
   MutexLock lock(mutex_);
@@ -200,7 +184,7 @@ absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<b
   if (tensor.unchecked() || !tensor.TakeReport()) return checked;
   unchecked_.fetch_sub(1);
   if (!checked.ok()) {
-    Report(StoreIncident::Kind::kCorruptTensor, "tensors/" + tensor.origin().id, checked);
+    Report(StoreIncident::kCorruptTensor, "tensors/" + tensor.origin().id, checked);
   }
   return checked;
 }
@@ -220,7 +204,7 @@ void SpooledTensorStore::CheckInBackground() {
       MutexLock lock(mutex_);
       if (tensors_.Find(tensor->origin().id) == nullptr) continue;  // deleted meanwhile
     }
-    Report(StoreIncident::Kind::kCheckFailed, "tensors/" + tensor->origin().id, checked);
+    Report(StoreIncident::kCheckFailed, "tensors/" + tensor->origin().id, checked);
   }
 }
 

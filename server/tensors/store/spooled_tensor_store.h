@@ -124,7 +124,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   void CheckInBackground();
   // Reads the bytes of a tensor of an earlier run where nobody has yet.
   absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
-  void Report(StoreIncident::Kind kind, std::string name, absl::Status cause);
+  void Report(std::string_view kind, std::string name, absl::Status cause);
 
   // create_upload.cc
   absl::StatusOr<Created> CreateAny(const Request& request);

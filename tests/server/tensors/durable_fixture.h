@@ -76,7 +76,7 @@ class DurableFixture : public StoreFixture {
   void SetUp() override {
     options_.on_incident = [this](const StoreIncident& incident) {
       MutexLock lock(incidents_mutex_);
-      incidents_.push_back(std::string(NameOf(incident.kind)) + " " + incident.name);
+      incidents_.push_back(std::string(incident.kind) + " " + incident.name);
     };
     Start(dir_);
   }
