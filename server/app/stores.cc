@@ -16,7 +16,8 @@ namespace sparsefw::server {
 namespace {
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
-  std::vector<Logger::Field> fields = {{"kind", std::string(incident.kind)}, {"name", incident.name}};
+  std::vector<Logger::Field> fields = {{"kind", std::string(incident.kind)},
+                                       {"name", incident.name}};
   if (!incident.tenant.empty()) fields.push_back({"tenant", incident.tenant});
   fields.push_back({"cause", std::string(incident.cause.message())});
   logger.Log(LogLevel::kWarning, "store_incident", fields);
@@ -45,8 +46,9 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config.state_dir + "/sparsefw.db"));
   tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
   SPARSEFW_ASSIGN_OR_RETURN(
-      jobs_, NewSqliteJobStore(database_.get(),
-                               [this](const StoreIncident& incident) { LogIncident(logger_, incident); }));
+      jobs_, NewSqliteJobStore(database_.get(), [this](const StoreIncident& incident) {
+        LogIncident(logger_, incident);
+      }));
   return absl::OkStatus();
 }
 

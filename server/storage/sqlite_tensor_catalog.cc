@@ -35,15 +35,9 @@ absl::Status Damaged(const std::string& id) {
 
 // The dtype of an accumulation's result is that of the tensor, its d_in the columns.
 int64_t InsertRecord(Connection& db, const TensorRecord& record) {
-  if (!record.request_id.empty()) {
-    const Connection::Use stale =
-        db.Prepare("DELETE FROM tensors WHERE tenant = ? AND request_id = ?");
-    stale->bind(1, record.owner.tenant);
-    stale->bind(2, record.request_id);
-    stale->exec();
-  }
-  const Connection::Use insert = db.Prepare(std::string("INSERT INTO tensors (") + kColumns +
-                                            ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  const Connection::Use insert =
+      db.Prepare(std::string("INSERT OR REPLACE INTO tensors (") + kColumns +
+                 ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   insert->bind(1, record.id);
   insert->bind(2, record.owner.tenant);
   insert->bind(3, record.owner.name);
@@ -121,12 +115,6 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   return record;
 }
 
-void DeleteRecord(Connection& db, const std::string& id) {
-  const Connection::Use erase = db.Prepare("DELETE FROM tensors WHERE id = ?");
-  erase->bind(1, id);
-  erase->exec();
-}
-
 class SqliteTensorCatalog final : public TensorCatalog {
  public:
   explicit SqliteTensorCatalog(Database* database) : database_(*database) {}
@@ -175,20 +163,14 @@ class SqliteTensorCatalog final : public TensorCatalog {
     });
   }
 
-  absl::StatusOr<int64_t> Publish(const TensorRecord& record) override {
-    int64_t number = 0;
-    SPARSEFW_RETURN_IF_ERROR(
-        database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-          DeleteRecord(db, record.id);
-          number = InsertRecord(db, record);
-          return absl::OkStatus();
-        }));
-    return number;
-  }
-
   absl::Status Delete(std::span<const std::string> ids) override {
     return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-      for (const std::string& id : ids) DeleteRecord(db, id);
+      const Connection::Use erase = db.Prepare("DELETE FROM tensors WHERE id = ?");
+      for (const std::string& id : ids) {
+        erase->bind(1, id);
+        erase->exec();
+        erase->reset();
+      }
       return absl::OkStatus();
     });
   }

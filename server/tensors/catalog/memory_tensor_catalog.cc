@@ -18,9 +18,6 @@ class MemoryTensorCatalog final : public TensorCatalog {
   }
 
   absl::StatusOr<int64_t> Insert(const TensorRecord& /*record*/) override { return ++last_number_; }
-  absl::StatusOr<int64_t> Publish(const TensorRecord& /*record*/) override {
-    return ++last_number_;
-  }
 
   absl::Status Commit(std::string_view /*id*/, const UploadProgress& /*progress*/) override {
     return absl::OkStatus();

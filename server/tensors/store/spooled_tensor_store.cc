@@ -160,7 +160,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   TensorRecord record = RecordOf(upload.origin(), finished.spec, now);
   record.complete = true;
   record.progress = {ByteSize(finished.spec), finished.crc32c, ""};
-  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Publish(record));
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
   Failpoint("tensor.recorded");
   CompleteTensor complete = content.Take(finished);
   complete.file->Keep();

@@ -98,7 +98,7 @@ TEST_F(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   const int64_t second = *catalog_->Insert(Upload("b"));
   first.complete = true;
   first.progress = {30, 7, ""};
-  const int64_t number = *catalog_->Publish(first);
+  const int64_t number = *catalog_->Insert(first);
   EXPECT_GT(number, second);
   first.number = number;
   EXPECT_EQ(Records()[1], first);
@@ -106,7 +106,7 @@ TEST_F(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   SPARSEFW_ASSERT_OK(catalog_->Commit("a", {1, 1, ""}));
   EXPECT_EQ(Records()[1], first) << "a complete tensor has no progress";
   // One that was never inserted: the upload of a single stream.
-  EXPECT_GT(*catalog_->Publish(Upload("c")), number);
+  EXPECT_GT(*catalog_->Insert(Upload("c")), number);
   EXPECT_EQ(Records().size(), 3U);
 }
 
@@ -159,7 +159,7 @@ TEST(MemoryTensorCatalogTest, GivesNumbersAndKeepsNothing) {
   const std::unique_ptr<TensorCatalog> catalog = NewMemoryTensorCatalog();
   EXPECT_FALSE(catalog->durable());
   const int64_t first = *catalog->Insert(Upload("a"));
-  EXPECT_GT(*catalog->Publish(Upload("a")), first);
+  EXPECT_GT(*catalog->Insert(Upload("a")), first);
   EXPECT_TRUE(catalog->Load()->records.empty());
 }
 
