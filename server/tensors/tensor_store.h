@@ -29,6 +29,9 @@
 
 namespace sparsefw::server {
 
+class MappedBytes;
+class StoredTensor;
+
 struct TensorInfo {
   std::string name;  // "tensors/<id>"
   TensorSpec spec;
@@ -63,17 +66,24 @@ enum class UploadLife {
 // the tensor. Immutable, thread-safe.
 class TensorHandle {
  public:
-  virtual ~TensorHandle() = default;
-  virtual const TensorInfo& info() const = 0;
-  virtual std::span<const std::byte> bytes() const = 0;
+  TensorHandle(std::shared_ptr<const StoredTensor> tensor,
+               std::shared_ptr<const MappedBytes> mapped);
+
+  const TensorInfo& info() const { return info_; }
+  std::span<const std::byte> bytes() const;
   // Not for U1.
-  virtual ConstMatrixView matrix() const = 0;
+  ConstMatrixView matrix() const;
   // For U1. Errors: InvalidArgument when a padding bit is set.
-  virtual absl::StatusOr<Mask> mask() const = 0;
+  absl::StatusOr<Mask> mask() const;
   // The result of the first `check` of this tensor, on whatever handle: later
   // calls do not run theirs, calls meanwhile wait for it. It says whether the
   // values are good, and depends on nothing but the tensor.
-  virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
+  absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const;
+
+ private:
+  const std::shared_ptr<const StoredTensor> tensor_;  // released last: after the bytes are unmapped
+  const TensorInfo info_;
+  const std::shared_ptr<const MappedBytes> mapped_;
 };
 
 struct TensorStoreOptions {

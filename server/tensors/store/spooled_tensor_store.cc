@@ -244,27 +244,17 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::GetTensor(std::string_view name) 
   return found->Info();
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::Acquire(
-    std::string_view name) {
+absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenTensor(
+    std::string_view name, bool held) {
   std::shared_ptr<StoredTensor> found;
   {
     MutexLock lock(mutex_);
     found = tensors_.Find(IdOf(name, kTensorPrefix));
     if (found == nullptr) return TensorNotFound(name);
-    found->AddReference();
+    if (held) found->AddReference();
   }
-  found->Touch(SteadyNow());
-  Check(*found, nullptr).IgnoreError();  // Hold gives the same answer
-  return StoredTensor::Hold(std::move(found));
-}
-
-absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenForReading(
-    std::string_view name) {
-  std::shared_ptr<StoredTensor> found;
-  {
-    MutexLock lock(mutex_);
-    found = tensors_.Find(IdOf(name, kTensorPrefix));
-    if (found == nullptr) return TensorNotFound(name);
+  if (held) {
+    found = {found.get(), [found](StoredTensor* tensor) { tensor->DropReference(); }};
   }
   found->Touch(SteadyNow());
   Check(*found, nullptr).IgnoreError();  // Open gives the same answer

@@ -65,9 +65,13 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   int64_t DeleteResultsOf(std::string_view job) override;
   std::vector<std::string> TransientTensorsLeft() override { return transient_left_; }
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name) override;
-  absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) override;
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) override {
+    return OpenTensor(name, true);
+  }
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
-      std::string_view name) override;
+      std::string_view name) override {
+    return OpenTensor(name, false);
+  }
   absl::Status DeleteTensor(std::string_view name) override;
   absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
                                    const TensorFilter& filter) override;
@@ -150,6 +154,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
+  // A handle; `held`: one that counts as a reference to the tensor.
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held);
 
   // finished_upload.cc: what comes for an upload that is a tensor by now.
   absl::StatusOr<std::shared_ptr<StoredTensor>> FindFinished(std::string_view upload);

@@ -65,13 +65,9 @@ class StoredTensor {
   void MarkCorrupt(absl::Status why);
   bool unchecked() const { return unchecked_.load(std::memory_order_acquire); }
 
-  // A handle that counts as a reference. Takes over one that was added before,
-  // also when it fails.
-  static absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(
-      std::shared_ptr<StoredTensor> tensor);
-  // A handle that does not.
+  // A handle that keeps `tensor` until its bytes are unmapped.
   static absl::StatusOr<std::shared_ptr<const TensorHandle>> Open(
-      std::shared_ptr<StoredTensor> tensor);
+      std::shared_ptr<const StoredTensor> tensor);
   // True for the first caller.
   bool TakeReport() { return !reported_.exchange(true); }
 
