@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_TENSORS_TENSOR_SPEC_H_
 
 #include <cstdint>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "sparsefw/dtype.h"
@@ -28,6 +29,9 @@ struct GramSpec {
   TensorDType gram_dtype = TensorDType::kF32;
   friend bool operator==(const GramSpec&, const GramSpec&) = default;
 };
+
+// What an upload becomes: a tensor of these bytes, or the sum over its tokens.
+using UploadSpec = std::variant<TensorSpec, GramSpec>;
 
 // Shape and dtype of a matrix that a job reads.
 struct MatrixSpec {

@@ -55,6 +55,8 @@ struct UploadInfo {
   absl::Time expire_time;
 };
 
+enum class UploadKind { kTensor, kGram };
+
 // How long what a client uploads lives.
 enum class UploadLife {
   kResumable,  // the upload goes on after a restart, the tensor stays
@@ -190,10 +192,7 @@ class TensorStore {
   //                             QUOTA_TENSOR_BYTES: the owner's tenant's
   //                             (TenantAccounts)
   virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
-      const TensorSpec& spec, std::string_view request_id, const Owner& owner,
-      UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
-  virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(
-      const GramSpec& spec, std::string_view request_id, const Owner& owner,
+      const UploadSpec& spec, std::string_view request_id, const Owner& owner,
       UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
 
   // Writes [offset, offset + data.size()). Bytes that are there already are compared
@@ -209,14 +208,21 @@ class TensorStore {
   //                             upload (WRONG_UPLOAD_KIND)
   //         ResourceExhausted   the disk is full (SPOOL_FULL; metadata committed_size)
   //         Internal / Unavailable  the disk fails (SPOOL_FAILED; metadata committed_size)
-  virtual absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
-                                        std::span<const std::byte> data, uint32_t crc32c) = 0;
+  absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
+                                std::span<const std::byte> data, uint32_t crc32c) {
+    return Append(upload, UploadKind::kTensor, offset, data, crc32c);
+  }
   // Sums whole tokens. Returns how many are summed: as Write. Tokens already summed
   // are skipped unseen, so a chunk may overlap the end; of a sum that is a tensor by now it
   // may not (OFFSET_OUT_OF_RANGE). A chunk with a NaN or infinity is refused whole. Errors: as
   // Write, with metadata committed_tokens; InvalidArgument NON_FINITE, PARTIAL_TOKEN.
-  virtual absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
-                                             std::span<const std::byte> data, uint32_t crc32c) = 0;
+  absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
+                                     std::span<const std::byte> data, uint32_t crc32c) {
+    return Append(upload, UploadKind::kGram, token_offset, data, crc32c);
+  }
+  // Write or Accumulate, by the kind of the upload.
+  virtual absl::StatusOr<int64_t> Append(std::string_view upload, UploadKind kind, int64_t offset,
+                                         std::span<const std::byte> data, uint32_t crc32c) = 0;
 
   // Brings what was written or summed to the disk: committed_size and
   // committed_tokens are what a client may be told. Errors: NotFound; as Write, and

@@ -20,7 +20,7 @@ struct Messages {
     const server::GramSpec spec{
         input.Byte() % 8 + int64_t{1}, kActivations[kind % 3],
         (kind & 16U) != 0 ? server::TensorDType::kF64 : server::TensorDType::kF32};
-    const auto created = store.CreateGramUpload(spec, "", {"default", "fuzz"});
+    const auto created = store.CreateUpload(spec, "", {"default", "fuzz"});
     if (!created.ok()) return "";
     return std::get<server::UploadInfo>(*created).name;
   }

@@ -14,7 +14,7 @@ namespace sparsefw::server {
 namespace {
 
 // The spec that an upload was made with. An accumulation's record has the spec of its result too.
-std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
+UploadSpec SpecOf(const TensorRecord& record) {
   if (record.gram.has_value()) return *record.gram;
   return record.spec;
 }
@@ -109,7 +109,7 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
 }
 
 void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
-  const std::variant<TensorSpec, GramSpec> spec = SpecOf(record);
+  const UploadSpec spec = SpecOf(record);
   const UploadRoom bytes = RoomOf(spec, true);
   ContentRoom room{record.id,
                    spool_,

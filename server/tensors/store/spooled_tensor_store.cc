@@ -102,27 +102,15 @@ absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::stri
   return found->second;
 }
 
-absl::StatusOr<int64_t> SpooledTensorStore::Write(std::string_view upload, int64_t offset,
-                                                  std::span<const std::byte> data,
-                                                  uint32_t crc32c) {
+absl::StatusOr<int64_t> SpooledTensorStore::Append(std::string_view upload, UploadKind kind,
+                                                   int64_t offset, std::span<const std::byte> data,
+                                                   uint32_t crc32c) {
   if (auto found = FindUpload(upload); found.ok()) {
-    absl::StatusOr<int64_t> written = (*found)->Append(UploadKind::kTensor, offset, data, crc32c);
+    absl::StatusOr<int64_t> appended = (*found)->Append(kind, offset, data, crc32c);
     // Not found: another caller finished it just now.
-    if (!absl::IsNotFound(written.status())) return written;
+    if (!absl::IsNotFound(appended.status())) return appended;
   }
-  return WriteAgain(upload, offset, data, crc32c);
-}
-
-absl::StatusOr<int64_t> SpooledTensorStore::Accumulate(std::string_view upload,
-                                                       int64_t token_offset,
-                                                       std::span<const std::byte> data,
-                                                       uint32_t crc32c) {
-  if (auto found = FindUpload(upload); found.ok()) {
-    absl::StatusOr<int64_t> summed =
-        (*found)->Append(UploadKind::kGram, token_offset, data, crc32c);
-    if (!absl::IsNotFound(summed.status())) return summed;
-  }
-  return AccumulateAgain(upload, token_offset, data, crc32c);
+  return AppendAgain(upload, kind, offset, data, crc32c);
 }
 
 absl::StatusOr<UploadInfo> SpooledTensorStore::Commit(std::string_view upload) {

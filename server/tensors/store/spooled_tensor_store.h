@@ -41,16 +41,11 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
                                                              std::shared_ptr<Spool> spool);
   ~SpooledTensorStore() override;
 
-  absl::StatusOr<Created> CreateUpload(const TensorSpec& spec, std::string_view request_id,
+  absl::StatusOr<Created> CreateUpload(const UploadSpec& spec, std::string_view request_id,
                                        const Owner& owner, UploadLife life,
                                        std::string_view fingerprint) override;
-  absl::StatusOr<Created> CreateGramUpload(const GramSpec& spec, std::string_view request_id,
-                                           const Owner& owner, UploadLife life,
-                                           std::string_view fingerprint) override;
-  absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
-                                std::span<const std::byte> data, uint32_t crc32c) override;
-  absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
-                                     std::span<const std::byte> data, uint32_t crc32c) override;
+  absl::StatusOr<int64_t> Append(std::string_view upload, UploadKind kind, int64_t offset,
+                                 std::span<const std::byte> data, uint32_t crc32c) override;
   absl::StatusOr<UploadInfo> Commit(std::string_view upload) override;
   absl::StatusOr<TensorInfo> Finish(std::string_view upload,
                                     std::optional<uint32_t> total_crc32c) override;
@@ -83,7 +78,7 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
  private:
   // All that a creating request says besides its id.
   struct RequestBody {
-    std::variant<TensorSpec, GramSpec> spec;
+    UploadSpec spec;
     Owner owner;
     std::string fingerprint;  // of the whole request; empty: of an earlier version, or not given
   };
@@ -131,14 +126,12 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   void Report(std::string_view kind, std::string name, absl::Status cause);
 
   // create_upload.cc
-  absl::StatusOr<Created> CreateAny(const Request& request);
   using Existing = std::variant<std::shared_ptr<Upload>, TensorInfo>;
   // The upload or tensor that an earlier request with this id has made, if there was one.
   absl::StatusOr<std::optional<Existing>> FindEarlier(const Request& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Existing> FindOrAdd(const Request& request);
-  std::unique_ptr<UploadContent> MakeContent(const std::variant<TensorSpec, GramSpec>& spec,
-                                             ContentRoom room) const;
+  std::unique_ptr<UploadContent> MakeContent(const UploadSpec& spec, ContentRoom room) const;
 
   // room.cc
   absl::StatusOr<ContentRoom> ReserveUpload(const Request& request, const std::string& id,
@@ -161,10 +154,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   absl::StatusOr<std::shared_ptr<StoredTensor>> FindFinished(std::string_view upload);
   absl::StatusOr<TensorInfo> FinishedBefore(std::string_view upload,
                                             std::optional<uint32_t> total_crc32c);
-  absl::StatusOr<int64_t> WriteAgain(std::string_view upload, int64_t offset,
-                                     std::span<const std::byte> data, uint32_t crc32c);
-  absl::StatusOr<int64_t> AccumulateAgain(std::string_view upload, int64_t token_offset,
-                                          std::span<const std::byte> data, uint32_t crc32c);
+  absl::StatusOr<int64_t> AppendAgain(std::string_view upload, UploadKind kind, int64_t offset,
+                                      std::span<const std::byte> data, uint32_t crc32c);
 
   // Disposes of tensors that are in no table any more.
   void Dispose(const StoredTensors& tensors);
@@ -212,7 +203,7 @@ struct UploadRoom {
   int64_t host = 0;
   int64_t disk = 0;
 };
-UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable);
+UploadRoom RoomOf(const UploadSpec& spec, bool resumable);
 
 }  // namespace sparsefw::server
 

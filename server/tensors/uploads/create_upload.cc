@@ -8,7 +8,7 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
-UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable) {
+UploadRoom RoomOf(const UploadSpec& spec, bool resumable) {
   if (const auto* tensor = std::get_if<TensorSpec>(&spec)) {
     return {ByteSize(*tensor), ByteSize(*tensor)};
   }
@@ -19,27 +19,18 @@ UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable
 }
 
 absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
-    const TensorSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
+    const UploadSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
     std::string_view fingerprint) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  if (spec.kind == TensorKind::kPrunedWeight) {
+  SPARSEFW_RETURN_IF_ERROR(std::visit([](const auto& one) { return ValidateSpec(one); }, spec));
+  const auto* gram = std::get_if<GramSpec>(&spec);
+  const TensorSpec result = gram != nullptr ? ResultSpec(*gram, 0) : std::get<TensorSpec>(spec);
+  if (result.kind == TensorKind::kPrunedWeight) {
     return Invalid("SPEC_INVALID",
                    "kind of an upload must be WEIGHT, GRAM, SALIENCY or MASK; got "
                    "PRUNED_WEIGHT, which only the server makes");
   }
-  return CreateAny(
-      Request{request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(spec)});
-}
-
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateGramUpload(
-    const GramSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
-    std::string_view fingerprint) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  return CreateAny(Request{
-      request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(ResultSpec(spec, 0))});
-}
-
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const Request& request) {
+  const Request request{
+      request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(result)};
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(auto found, FindOrAdd(request));
     if (auto* tensor = std::get_if<TensorInfo>(&found)) return *std::move(tensor);
@@ -103,8 +94,8 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   return upload;
 }
 
-std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(
-    const std::variant<TensorSpec, GramSpec>& spec, ContentRoom room) const {
+std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(const UploadSpec& spec,
+                                                               ContentRoom room) const {
   if (const auto* gram = std::get_if<GramSpec>(&spec)) {
     return MakeGramContent(*gram, std::move(room), accumulators_);
   }

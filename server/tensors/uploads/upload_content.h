@@ -20,8 +20,6 @@
 
 namespace sparsefw::server {
 
-enum class UploadKind { kTensor, kGram };
-
 // The place and the room that every content makes its tensor in.
 struct ContentRoom {
   std::string id;

@@ -111,7 +111,7 @@ class StoreFixture : public ::testing::Test {
     return Unwrap(store_->CreateUpload(spec, request_id, kAlice));
   }
   UploadInfo NewGramUpload(const GramSpec& spec) {
-    return Unwrap(store_->CreateGramUpload(spec, "", kAlice));
+    return Unwrap(store_->CreateUpload(spec, "", kAlice));
   }
   absl::StatusOr<int64_t> Write(const std::string& upload, int64_t offset, std::string_view text) {
     return store_->Write(upload, offset, BytesOf(text), Crc(text));

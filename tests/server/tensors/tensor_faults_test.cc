@@ -56,7 +56,7 @@ TEST_F(TensorFaultsTest, FailedCreationLeavesNothing) {
   faults_->FailCreate(DiskFull());
   EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
-  EXPECT_THAT(store_->CreateGramUpload({4, TensorDType::kF32, TensorDType::kF32}, "g", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{4, TensorDType::kF32, TensorDType::kF32}, "g", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   EXPECT_EQ(store_->usage().uploads, 0);
   EXPECT_EQ(store_->usage().used_bytes, 0);
@@ -164,10 +164,10 @@ TEST_F(TensorFaultsTest, ExhaustedMemoryIsAStatus) {
   const GramSpec spec = {2, TensorDType::kF32, TensorDType::kF32};
 
   backend.at = {.create = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
+  EXPECT_THAT(store_->CreateUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY"));
   backend.at = {.create_throws = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
+  EXPECT_THAT(store_->CreateUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
   EXPECT_EQ(store_->usage().used_bytes, 0);
   EXPECT_EQ(SpoolFiles(), 0U);
