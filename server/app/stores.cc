@@ -71,7 +71,6 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   options.gram_backend = &backend;
   options.device_sum_bytes = device_sum_bytes;
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
-  transient_ = std::make_unique<TransientTensors>(tensors_.get());
   LogTensors(config);
   return absl::OkStatus();
 }

@@ -61,7 +61,7 @@ enum class UploadKind { kTensor, kGram };
 enum class UploadLife {
   kResumable,  // the upload goes on after a restart, the tensor stays
   kStream,     // the upload belongs to one stream and ends with the process, the tensor stays
-  kJob,        // the same, and the tensor belongs to one job: see TransientTensors
+  kJob,        // the same, and the tensor belongs to one job: see ReleaseTransient
 };
 
 // A tensor held open: its bytes stay mapped while this lives, whatever becomes of
@@ -266,8 +266,6 @@ class TensorStore {
   // between its results and the record of its end. Returns how many; those that
   // another job holds stay.
   virtual int64_t DeleteResultsOf(std::string_view job) = 0;
-  // Tensors of UploadLife::kJob that an earlier run has left.
-  virtual std::vector<std::string> TransientTensorsLeft() = 0;
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
   virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;
@@ -282,6 +280,12 @@ class TensorStore {
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.
   virtual absl::Status DeleteTensor(std::string_view name) = 0;
+  // A job has released its input: deletes a tensor of UploadLife::kJob, so that only the job's
+  // result stays. While another job holds it, that one's release does.
+  virtual void ReleaseTransient(std::string_view name) = 0;
+  // The same for all of them: called once the jobs of an earlier run hold their inputs again, and
+  // before there are new ones.
+  virtual void ReleaseTransientLeft() = 0;
   struct Page {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;

@@ -141,7 +141,6 @@ absl::Status PruneIntake::EndOfStream() const {
 absl::Status PruneIntake::Finish(Part& part, std::string* tensor) {
   if (!part.upload.open()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info, part.upload.Finish(std::nullopt));
-  context_.transient->Mark(info.name);
   *tensor = info.name;
   return absl::OkStatus();
 }
@@ -167,8 +166,8 @@ absl::StatusOr<Job> PruneIntake::Submit() {
 void PruneIntake::Abandon() {
   if (taken_) return;
   for (Part* part : {&weight_, &gram_, &activations_}) part->upload.Abandon();
-  context_.transient->Release(spec_.weight);
-  context_.transient->Release(spec_.gram);
+  context_.tensors->ReleaseTransient(spec_.weight);
+  context_.tensors->ReleaseTransient(spec_.gram);
 }
 
 }  // namespace sparsefw::server

@@ -44,6 +44,24 @@ void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
   }
 }
 
+void SpooledTensorStore::ReleaseTransient(std::string_view name) {
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<StoredTensor> found = tensors_.Find(IdOf(name, kTensorPrefix));
+    if (found == nullptr || !found->origin().transient) return;
+  }
+  DeleteTensor(name).IgnoreError();
+}
+
+void SpooledTensorStore::ReleaseTransientLeft() {
+  StoredTensors all;
+  {
+    MutexLock lock(mutex_);
+    all = tensors_.All();
+  }
+  for (const auto& tensor : all) ReleaseTransient("tensors/" + tensor->origin().id);
+}
+
 void SpooledTensorStore::CollectGarbage() {
   const absl::Time now = SteadyNow();
   StoredTensors expired;

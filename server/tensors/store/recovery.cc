@@ -99,7 +99,6 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
     tensor->MarkCorrupt(file.status());
     Report(StoreIncident::kCorruptTensor, name, file.status());
   }
-  if (record.transient) transient_left_.push_back(name);
   MutexLock lock(mutex_);
   if (!record.request_id.empty()) {
     requests_.emplace(std::pair(record.owner.tenant, record.request_id),

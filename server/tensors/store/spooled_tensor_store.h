@@ -58,7 +58,6 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
                                  const Owner& owner, absl::Time expire_time, TensorRoom* room,
                                  std::string_view job) override;
   int64_t DeleteResultsOf(std::string_view job) override;
-  std::vector<std::string> TransientTensorsLeft() override { return transient_left_; }
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name) override;
   absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) override {
     return OpenTensor(name, true);
@@ -68,6 +67,8 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
     return OpenTensor(name, false);
   }
   absl::Status DeleteTensor(std::string_view name) override;
+  void ReleaseTransient(std::string_view name) override;
+  void ReleaseTransientLeft() override;
   absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
                                    const TensorFilter& filter) override;
   absl::StatusOr<UploadPage> ListUploads(int page_size, std::string_view page_token,
@@ -174,7 +175,6 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   TenantAccounts accounts_;
   std::string token_salt_;   // set by Recover
   std::string upload_salt_;  // set by Recover; numbers of uploads are those of this run
-  std::vector<std::string> transient_left_;  // set by Recover
   std::atomic<int64_t> corrupt_{0};
   std::atomic<int64_t> unchecked_{0};
 

@@ -53,10 +53,9 @@ class SolverRunnerTest : public ::testing::Test {
         options, std::make_shared<FaultySpool>(*std::move(folder), faults_));
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
-    transient_ = std::make_unique<TransientTensors>(store_.get());
     if (runner.backends.empty()) runner.backends = {*FindBackend("cpu")};
     runner.default_backends = runner.backends;
-    runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), runner);
+    runner_ = std::make_unique<SolverRunner>(store_.get(), runner);
     std::vector<float> weight(kRows * kCols);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3.0F;
     std::vector<float> gram(kCols * kCols);
@@ -89,7 +88,6 @@ class SolverRunnerTest : public ::testing::Test {
   testing::TempFolder folder_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   std::unique_ptr<TensorStore> store_;
-  std::unique_ptr<TransientTensors> transient_;
   std::unique_ptr<SolverRunner> runner_;
   Job job_;
 };
@@ -126,7 +124,7 @@ TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
   EXPECT_EQ(own.gram_bytes, 0);
   // On the host too.
   --options.solve_memory_bytes;
-  runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), options);
+  runner_ = std::make_unique<SolverRunner>(store_.get(), options);
   EXPECT_THAT(runner_->Check(job_.spec, {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "[4, 16]"));
   job_.spec.options.shrinkage = 0;
