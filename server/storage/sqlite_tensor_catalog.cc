@@ -68,7 +68,7 @@ int64_t InsertRecord(Connection& db, const TensorRecord& record) {
 }
 
 bool IsKind(int kind) { return kind >= 0 && kind <= static_cast<int>(TensorKind::kPrunedWeight); }
-bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(TensorDType::kU1); }
+bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(DType::kBool); }
 
 bool MakesSense(const TensorRecord& record) {
   if (!ValidateSpec(record.spec).ok() || record.progress.committed < 0) return false;
@@ -89,14 +89,13 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
     return Damaged(record.id);
   }
   record.spec.kind = static_cast<TensorKind>(row.getColumn(7).getInt());
-  record.spec.dtype = static_cast<TensorDType>(row.getColumn(8).getInt());
+  record.spec.dtype = static_cast<DType>(row.getColumn(8).getInt());
   record.spec.rows = row.getColumn(9).getInt64();
   record.spec.cols = row.getColumn(10).getInt64();
   record.spec.token_count = row.getColumn(11).getInt64();
   if (const SQLite::Column dtype = row.getColumn(12); !dtype.isNull()) {
     if (!IsDType(dtype.getInt())) return Damaged(record.id);
-    record.gram =
-        GramSpec{record.spec.cols, static_cast<TensorDType>(dtype.getInt()), record.spec.dtype};
+    record.gram = GramSpec{record.spec.cols, static_cast<DType>(dtype.getInt()), record.spec.dtype};
   }
   record.complete = row.getColumn(13).getInt() != 0;
   record.progress.committed = row.getColumn(14).getInt64();

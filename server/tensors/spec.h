@@ -15,11 +15,6 @@ namespace sparsefw::server {
 
 std::string_view NameOf(TensorKind kind);  // "WEIGHT"
 
-// Nothing for U1, which is no dtype of a matrix view.
-std::optional<DType> MatrixDType(TensorDType dtype);
-// 0 for U1.
-int64_t ElementBytes(TensorDType dtype);
-
 // The dtype of a mask has no meaning.
 MatrixSpec MatrixSpecOf(const TensorSpec& spec);
 
@@ -29,7 +24,7 @@ TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count);
 // Rows of a sum in float64, from `first_row` on: whether they are finite in the dtype of the
 // result. Finite inputs can have a sum that is not. Errors: InvalidArgument (NON_FINITE)
 absl::Status CheckGramRows(std::span<const double> rows, int64_t first_row, int64_t cols,
-                           TensorDType dtype);
+                           DType dtype);
 
 // Memory of an accumulation while it runs: sums in float64, a block of tokens and the result.
 // Nothing beyond int64.

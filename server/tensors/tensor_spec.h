@@ -11,12 +11,10 @@
 namespace sparsefw::server {
 
 enum class TensorKind { kWeight, kGram, kSaliency, kMask, kPrunedWeight };
-// The dtypes of the wire: core's, and the packed one-bit mask.
-enum class TensorDType { kF32, kF16, kBF16, kF64, kU1 };
 
 struct TensorSpec {
   TensorKind kind = TensorKind::kWeight;
-  TensorDType dtype = TensorDType::kF32;
+  DType dtype = DType::kF32;  // kBool: a packed one-bit mask, U1 on the wire
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t token_count = 0;
@@ -25,8 +23,8 @@ struct TensorSpec {
 
 struct GramSpec {
   int64_t d_in = 0;
-  TensorDType activation_dtype = TensorDType::kF32;
-  TensorDType gram_dtype = TensorDType::kF32;
+  DType activation_dtype = DType::kF32;
+  DType gram_dtype = DType::kF32;
   friend bool operator==(const GramSpec&, const GramSpec&) = default;
 };
 

@@ -125,9 +125,8 @@ TensorHandle::TensorHandle(std::shared_ptr<const StoredTensor> tensor,
 std::span<const std::byte> TensorHandle::bytes() const { return mapped_->bytes(); }
 
 ConstMatrixView TensorHandle::matrix() const {
-  const std::optional<DType> dtype = MatrixDType(info_.spec.dtype);
-  if (!dtype) return ConstMatrixView();
-  return ConstMatrixView(bytes().data(), *dtype, info_.spec.rows, info_.spec.cols);
+  if (info_.spec.dtype == DType::kBool) return ConstMatrixView();
+  return ConstMatrixView(bytes().data(), info_.spec.dtype, info_.spec.rows, info_.spec.cols);
 }
 
 absl::StatusOr<Mask> TensorHandle::mask() const {

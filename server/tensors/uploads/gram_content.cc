@@ -30,7 +30,7 @@ absl::Status OutOfMemory(std::string_view what) {
 // Writes rows of doubles as the dtype of the result and sums up their checksum.
 class ResultWriter {
  public:
-  ResultWriter(SpoolFile& file, TensorDType dtype) : file_(file), dtype_(dtype) {}
+  ResultWriter(SpoolFile& file, DType dtype) : file_(file), dtype_(dtype) {}
 
   absl::Status Write(GramAccumulator& sum) {
     const int64_t cols = sum.d_in();
@@ -40,7 +40,7 @@ class ResultWriter {
       SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
       const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
       SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, dtype_));
-      if (dtype_ == TensorDType::kF64) {
+      if (dtype_ == DType::kF64) {
         SPARSEFW_RETURN_IF_ERROR(Append(std::as_bytes(block)));
         continue;
       }
@@ -63,7 +63,7 @@ class ResultWriter {
   }
 
   SpoolFile& file_;
-  const TensorDType dtype_;
+  const DType dtype_;
   std::vector<float> floats_;
   int64_t offset_ = 0;
   uint32_t crc32c_ = 0;
@@ -100,7 +100,7 @@ class GramContent final : public UploadContent {
  public:
   GramContent(const GramSpec& spec, ContentRoom room, std::shared_ptr<Accumulators> accumulators)
       : spec_(spec),
-        token_bytes_(spec.d_in * ElementBytes(spec.activation_dtype)),
+        token_bytes_(spec.d_in * static_cast<int64_t>(SizeOf(spec.activation_dtype))),
         room_(std::move(room)),
         accumulators_(std::move(accumulators)) {}
 
@@ -219,7 +219,7 @@ class GramContent final : public UploadContent {
 
  private:
   absl::Status Add(std::span<const std::byte> tokens, int64_t count) {
-    const DType dtype = *MatrixDType(spec_.activation_dtype);  // by ValidateSpec
+    const DType dtype = spec_.activation_dtype;
     try {
       std::vector<double> aligned;
       const std::byte* data = tokens.data();
@@ -312,7 +312,7 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
 
 absl::StatusOr<int64_t> TokensIn(const GramSpec& spec, size_t bytes) {
   const auto size = static_cast<int64_t>(bytes);
-  const int64_t token_bytes = spec.d_in * ElementBytes(spec.activation_dtype);
+  const int64_t token_bytes = spec.d_in * static_cast<int64_t>(SizeOf(spec.activation_dtype));
   if (size % token_bytes == 0) return size / token_bytes;
   return Invalid("PARTIAL_TOKEN",
                  "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes", token_bytes,

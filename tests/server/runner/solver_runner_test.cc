@@ -68,8 +68,8 @@ class SolverRunnerTest : public ::testing::Test {
     job_.create_time = absl::Now();
   }
   std::string Store(TensorKind kind, int64_t rows, const std::vector<float>& values) {
-    auto info = store_->Put({kind, TensorDType::kF32, rows, kCols, 0},
-                            std::as_bytes(std::span(values)), {}, absl::InfiniteFuture());
+    auto info = store_->Put({kind, DType::kF32, rows, kCols, 0}, std::as_bytes(std::span(values)),
+                            {}, absl::InfiniteFuture());
     EXPECT_THAT(info, IsOk());
     return info.ok() ? info->name : "";
   }

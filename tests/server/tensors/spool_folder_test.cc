@@ -278,7 +278,7 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL",
                                 "a file of the spool: cannot be made 2097152 bytes long");
   EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", {}), refused);
-  EXPECT_THAT(store_->CreateUpload(GramSpec{800, TensorDType::kF32, TensorDType::kF32}, "", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{800, DType::kF32, DType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   EXPECT_THAT(store_->Put(WeightOf(2 << 20), BytesOf(std::string(2 << 20, 'x')), {},
                           absl::InfiniteFuture()),

@@ -76,7 +76,7 @@ inline std::string RandomText(size_t size, uint64_t seed) {
 
 // A weight of `bytes` bytes.
 inline TensorSpec WeightOf(int64_t bytes) {
-  return TensorSpec{TensorKind::kWeight, TensorDType::kF16, 1, bytes / 2, 0};
+  return TensorSpec{TensorKind::kWeight, DType::kF16, 1, bytes / 2, 0};
 }
 
 class StoreFixture : public ::testing::Test {

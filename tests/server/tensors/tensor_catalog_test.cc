@@ -49,7 +49,7 @@ TensorRecord Upload(const std::string& id) {
   record.id = id;
   record.owner = {"acme", "alice"};
   record.from_upload = true;
-  record.spec = {TensorKind::kWeight, TensorDType::kF16, 3, 5, 0};
+  record.spec = {TensorKind::kWeight, DType::kF16, 3, 5, 0};
   record.create_time = record.use_time = absl::FromUnixNanos(1'700'000'000'123'456'789);
   return record;
 }
@@ -64,13 +64,13 @@ TEST_F(TensorCatalogTest, KeepsEveryField) {
   gram.request_id = "request 'quoted' \n";
   gram.fingerprint = std::string("\0'\xff", 3);
   gram.owner.name = "";
-  gram.spec = {TensorKind::kGram, TensorDType::kF64, 7, 7, 0};
-  gram.gram = GramSpec{7, TensorDType::kBF16, TensorDType::kF64};
+  gram.spec = {TensorKind::kGram, DType::kF64, 7, 7, 0};
+  gram.gram = GramSpec{7, DType::kBF16, DType::kF64};
   TensorRecord result = Upload("b");
   result.from_upload = false;
   result.transient = true;
   result.job = "jobs/1";
-  result.spec = {TensorKind::kMask, TensorDType::kU1, int64_t{1} << 40, 9, 0};
+  result.spec = {TensorKind::kMask, DType::kBool, int64_t{1} << 40, 9, 0};
   result.complete = true;
   result.progress = {int64_t{1} << 41, 0xffffffff, ""};
   result.use_time += absl::Nanoseconds(1);
