@@ -12,7 +12,7 @@
 #include "server/runner/job_needs.h"
 #include "server/runner/result_writer.h"
 #include "server/runner/sweep_results.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/solver.h"

@@ -22,7 +22,11 @@ class Connection : public SQLite::Database {
    public:
     Use(Connection* owner, std::string sql, std::unique_ptr<SQLite::Statement> statement)
         : owner_(*owner), sql_(std::move(sql)), statement_(std::move(statement)) {}
-    ~Use();
+    ~Use() {
+      // The error of a step is that of its caller already.
+      static_cast<void>(statement_->tryReset());
+      owner_.idle_[sql_] = std::move(statement_);
+    }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
@@ -37,7 +41,15 @@ class Connection : public SQLite::Database {
 
   // Compiles `sql` at its first use only: compiling takes several times as long as running it.
   // `sql` must be one of the program's few texts.
-  Use Prepare(std::string sql);
+  Use Prepare(std::string sql) {
+    auto found = idle_.extract(sql);
+    if (found.empty()) {
+      auto compiled = std::make_unique<SQLite::Statement>(*this, sql);
+      return {this, std::move(sql), std::move(compiled)};
+    }
+    found.mapped()->clearBindings();
+    return {this, std::move(sql), std::move(found.mapped())};
+  }
 
  private:
   std::map<std::string, std::unique_ptr<SQLite::Statement>> idle_;

@@ -20,7 +20,7 @@
 #include "server/identity/owner.h"
 #include "server/identity/tenants.h"
 #include "server/tensors/catalog/tensor_catalog.h"
-#include "server/tensors/store/tensor_room.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/store_incident.h"
 #include "server/tensors/tensor_spec.h"
 #include "sparsefw/backend.h"

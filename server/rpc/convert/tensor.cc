@@ -2,7 +2,7 @@
 
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

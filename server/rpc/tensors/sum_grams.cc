@@ -14,7 +14,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/tenant_view.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/store/spool_match.h"
 #include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -50,7 +50,7 @@ void SpooledTensorStore::RemoveFiles(const TensorRecord& record) {
 absl::Status SpooledTensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
-  SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(const Leftovers left, FindLeftovers(contents));
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {

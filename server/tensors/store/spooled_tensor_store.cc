@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -191,7 +191,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   Origin origin;
   origin.owner = owner;
   origin.job = std::string(job);
-  SPARSEFW_ASSIGN_OR_RETURN(origin.id, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(origin.id, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made, spool_->Create(origin.id, size));
   NewSpoolFile file(std::move(made));
   SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"

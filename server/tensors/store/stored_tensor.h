@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/tensor_room.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/mutex.h"
 

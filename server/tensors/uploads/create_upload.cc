@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -67,7 +67,7 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
 }
 
 absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const Request& request) {
-  SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomHex(kIdBytes));
   const int64_t disk_beside = DiskUsedBeside();
   MutexLock lock(mutex_);
   SPARSEFW_ASSIGN_OR_RETURN(std::optional<Existing> earlier, FindEarlier(request));

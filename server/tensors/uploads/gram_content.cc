@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/tensor_spec.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -289,7 +289,7 @@ absl::Status GramContent::RestoreSum(GramAccumulator& sum) const {
 absl::StatusOr<UploadProgress> GramContent::Save() {
   UploadProgress progress = appended();
   SPARSEFW_RETURN_IF_ERROR(MakeSum());
-  SPARSEFW_ASSIGN_OR_RETURN(progress.sums, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(progress.sums, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made,
                             room_.spool->Create(progress.sums, GramStateBytes(spec_.d_in)));
   NewSpoolFile file(std::move(made));

@@ -1,5 +1,6 @@
 #include "server/tensors/uploads/upload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -41,6 +42,27 @@ std::string Printable(std::string_view text) {
 absl::Status UploadNotFound(std::string_view name) {
   return Refuse(absl::StatusCode::kNotFound, "UPLOAD_NOT_FOUND",
                 "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
+}
+
+absl::StatusOr<AppendRange> PlanAppend(int64_t offset, int64_t count, int64_t committed,
+                                       int64_t limit, std::string_view unit) {
+  if (offset < 0) {
+    return Invalid("OFFSET_INVALID", "the offset must be at least 0 %s; got %d", unit, offset);
+  }
+  // The sum offset + count may be beyond int64.
+  if (offset > limit || count > limit - offset) {
+    return Refuse(absl::StatusCode::kOutOfRange, "OFFSET_OUT_OF_RANGE",
+                  "a chunk must end within %d %s; got %d of them at offset %d", limit, unit, count,
+                  offset);
+  }
+  if (offset > committed) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OFFSET_GAP",
+                  "a chunk must begin at or before the %d %s committed so far; got offset "
+                  "%d",
+                  committed, unit, offset);
+  }
+  const int64_t skip = std::min(committed - offset, count);
+  return AppendRange{skip, count - skip};
 }
 
 Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,

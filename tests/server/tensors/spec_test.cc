@@ -1,12 +1,12 @@
-#include "server/tensors/spec.h"
-
 #include <cstdint>
 #include <limits>
 #include <set>
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/spool/spool.h"
+#include "server/tensors/tensor_spec.h"
 #include "tests/testing/matchers.h"
 
 namespace sparsefw::server {
@@ -107,7 +107,7 @@ TEST(GramSpec, HostBytesAreSumsResultAndABlockOfTokens) {
 TEST(RandomId, IsHexadecimalAndNew) {
   std::set<std::string> seen;
   for (int i = 0; i < 1000; ++i) {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomId());
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomHex(kIdBytes));
     EXPECT_TRUE(IsId(id)) << id;
     EXPECT_TRUE(seen.insert(id).second) << id;
   }

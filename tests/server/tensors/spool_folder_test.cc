@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/spool/spool.h"
 #include "tests/server/tensors/store_fixture.h"
 
@@ -45,7 +45,7 @@ TEST_F(SpoolFolderTest, TakesItsRoomAtOnceAndKeepsNoDescriptor) {
   const auto before = descriptors();
   std::vector<std::unique_ptr<SpoolFile>> files;
   for (int i = 0; i < 50; ++i) {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomId());
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomHex(kIdBytes));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(id, 100'000));
     SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("x")));
     files.push_back(std::move(file));

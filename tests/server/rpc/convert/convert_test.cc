@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/fingerprint.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
 

@@ -1,5 +1,5 @@
 // Validation and sizes of TensorSpec and GramSpec.
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 
 #include <algorithm>
 #include <cmath>
