@@ -24,9 +24,9 @@ namespace {
 constexpr int kRowsOfCheck = 256;
 
 // Rounded up, so that no job expires early.
-void BindExpiry(SQLite::Statement& statement, int index, const Job& job) {
-  if (!IsTerminal(job.state)) return statement.bind(index);
-  statement.bind(index, absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4));
+std::optional<int64_t> ExpiryOf(const Job& job) {
+  if (!IsTerminal(job.state)) return std::nullopt;
+  return absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4);
 }
 
 bool HasLabels(const Job& job, const JobFilter& filter) {
@@ -95,37 +95,29 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
   const std::string record = EncodeJob(job);
   const int64_t bytes = KeptBytes(job);
   return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use taken = db.Prepare("SELECT name FROM jobs WHERE name = ?");
-    BindText(*taken, 1, job.name);
+    const Connection::Use taken = db.Prepare("SELECT name FROM jobs WHERE name = ?", job.name);
     if (taken->executeStep()) {
       return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
     }
     if (!request_id.empty()) {
       const Connection::Use used =
-          db.Prepare("SELECT name FROM jobs WHERE tenant = ? AND request_id = ?");
-      BindText(*used, 1, job.owner.tenant);
-      BindText(*used, 2, request_id);
+          db.Prepare("SELECT name FROM jobs WHERE tenant = ? AND request_id = ?", job.owner.tenant,
+                     request_id);
       if (used->executeStep()) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "request_id \"%s\" belongs to %s", request_id, used->getColumn(0).getString()));
       }
     }
     SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, durable(), room, job.owner.tenant, bytes));
-    const Connection::Use insert = db.Prepare(
-        "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
-        "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    BindText(*insert, 1, job.name);
-    BindText(*insert, 2, job.owner.tenant);
-    insert->bind(3, static_cast<int>(job.state));
-    BindExpiry(*insert, 4, job);
-    if (!request_id.empty()) {
-      BindText(*insert, 5, request_id);
-      BindBytes(*insert, 6, fingerprint);
-    }
-    BindBytes(*insert, 7, record);
-    insert->bind(8, int64_t{ChecksumOf(record)});
-    insert->bind(9, bytes);
-    insert->exec();
+    const bool named = !request_id.empty();
+    db.Prepare(
+          "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
+          "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          job.name, job.owner.tenant, static_cast<int>(job.state), ExpiryOf(job),
+          named ? std::optional(request_id) : std::nullopt,
+          named ? std::optional(Blob{fingerprint}) : std::nullopt, Blob{record},
+          int64_t{ChecksumOf(record)}, bytes)
+        ->exec();
     InsertLabels(db, db.getLastInsertRowid(), job);
     return absl::OkStatus();
   });
@@ -140,13 +132,9 @@ absl::Status SqliteJobStore::Update(const Job& job) {
       const Connection::Use update =
           db.Prepare(absl::StrFormat("UPDATE jobs SET state = ?, expire_ns = ?, record = ?, "
                                      "crc32c = ?, bytes = ?, progress = NULL %s",
-                                     change));
-      update->bind(1, static_cast<int>(job.state));
-      BindExpiry(*update, 2, job);
-      BindBytes(*update, 3, record);
-      update->bind(4, int64_t{ChecksumOf(record)});
-      update->bind(5, KeptBytes(job));
-      BindText(*update, 6, job.name);
+                                     change),
+                     static_cast<int>(job.state), ExpiryOf(job), Blob{record},
+                     int64_t{ChecksumOf(record)}, KeptBytes(job), job.name);
       if (update->exec() > 0) return absl::OkStatus();
     }
     return JobNotFound(job.name);
@@ -156,9 +144,8 @@ absl::Status SqliteJobStore::Update(const Job& job) {
 absl::Status SqliteJobStore::UpdateProgress(std::string_view name, const JobProgress& progress) {
   const std::string record = EncodeProgress(progress);
   return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use update = db.Prepare("UPDATE jobs SET progress = ? WHERE name = ?");
-    BindBytes(*update, 1, record);
-    BindText(*update, 2, name);
+    const Connection::Use update =
+        db.Prepare("UPDATE jobs SET progress = ? WHERE name = ?", Blob{record}, name);
     return update->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
@@ -167,8 +154,7 @@ absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
   std::optional<JobRow> row;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select =
-        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
-    BindText(*select, 1, name);
+        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns), name);
     row = RowFrom(*select);
     return absl::OkStatus();
   }));
@@ -195,12 +181,13 @@ void SqliteJobStore::Drop(std::string_view kind, const JobRow& row,
   const Durability durability = job ? Durability::kPowerLoss : Durability::kProcessLoss;
   bool dropped = false;
   const absl::Status stored = database_.Write(durability, [&](Connection& db) {
-    const Connection::Use drop = db.Prepare(
-        job ? "UPDATE jobs SET damage = ?3 WHERE number = ?1 AND record = ?2 AND damage IS NULL"
-            : "UPDATE jobs SET progress = NULL WHERE number = ?1 AND progress = ?2");
-    drop->bind(1, row.number);
-    BindBytes(*drop, 2, job ? row.record : *row.progress);
-    if (job) BindText(*drop, 3, std::string(cause.message()));
+    const Connection::Use drop =
+        job ? db.Prepare(
+                  "UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS "
+                  "NULL",
+                  std::string(cause.message()), row.number, Blob{row.record})
+            : db.Prepare("UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?",
+                         row.number, Blob{*row.progress});
     dropped = drop->exec() > 0;
     return absl::OkStatus();
   });
@@ -234,9 +221,8 @@ absl::Status SqliteJobStore::CheckRecords() const {
 absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view tenant) const {
   bool found = false;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select = db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?");
-    BindText(*select, 1, name);
-    BindText(*select, 2, tenant);
+    const Connection::Use select =
+        db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?", name, tenant);
     found = select->executeStep();
     return absl::OkStatus();
   }));
@@ -248,9 +234,8 @@ absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindReque
   std::optional<RequestRecord> found;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select =
-        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?");
-    BindText(*select, 1, tenant);
-    BindText(*select, 2, request_id);
+        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?", tenant,
+                   request_id);
     if (select->executeStep()) {
       found = RequestRecord{select->getColumn(0).getString(),
                             std::string(BytesOf(select->getColumn(1)))};
@@ -295,9 +280,8 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
     const Connection::Use select = db.Prepare(
         absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
                         "expire_ns LIMIT ?",
-                        kRowColumns));
-    select->bind(1, absl::ToUnixNanos(now));
-    select->bind(2, limit);
+                        kRowColumns),
+        absl::ToUnixNanos(now), limit);
     while (select->executeStep()) rows.push_back(RowOf(*select));
     return absl::OkStatus();
   }));
@@ -311,8 +295,7 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
 
 absl::Status SqliteJobStore::Delete(std::string_view name) {
   return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use remove = db.Prepare("DELETE FROM jobs WHERE name = ?");
-    BindText(*remove, 1, name);
+    const Connection::Use remove = db.Prepare("DELETE FROM jobs WHERE name = ?", name);
     return remove->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }

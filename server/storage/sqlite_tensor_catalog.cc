@@ -1,6 +1,8 @@
 #include "server/storage/sqlite_tensor_catalog.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -16,12 +18,9 @@ constexpr char kColumns[] =
     " token_count, activation_dtype, complete, committed, crc32c, sums, create_ns, use_ns,"
     " expire_ns, request_fingerprint";
 
-void BindText(SQLite::Statement& statement, int at, const std::string& text) {
-  if (text.empty()) {
-    statement.bind(at);  // null
-  } else {
-    statement.bind(at, text);
-  }
+// Null where it is empty.
+std::optional<std::string_view> OrNull(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional<std::string_view>(text);
 }
 
 std::string TextOf(const SQLite::Column& column) {
@@ -35,35 +34,22 @@ absl::Status Damaged(const std::string& id) {
 
 // The dtype of an accumulation's result is that of the tensor, its d_in the columns.
 int64_t InsertRecord(Connection& db, const TensorRecord& record) {
-  const Connection::Use insert =
-      db.Prepare(std::string("INSERT OR REPLACE INTO tensors (") + kColumns +
-                 ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-  insert->bind(1, record.id);
-  insert->bind(2, record.owner.tenant);
-  insert->bind(3, record.owner.name);
-  BindText(*insert, 4, record.request_id);
-  insert->bind(5, int{record.from_upload});
-  insert->bind(6, int{record.transient});
-  BindText(*insert, 7, record.job);
-  insert->bind(8, static_cast<int>(record.spec.kind));
-  insert->bind(9, static_cast<int>(record.spec.dtype));
-  insert->bind(10, record.spec.rows);
-  insert->bind(11, record.spec.cols);
-  insert->bind(12, record.spec.token_count);
-  if (record.gram.has_value()) insert->bind(13, static_cast<int>(record.gram->activation_dtype));
-  insert->bind(14, int{record.complete});
-  insert->bind(15, record.progress.committed);
-  insert->bind(16, int64_t{record.progress.crc32c});
-  BindText(*insert, 17, record.progress.sums);
-  insert->bind(18, absl::ToUnixNanos(record.create_time));
-  insert->bind(19, absl::ToUnixNanos(record.use_time));
-  if (record.expire_time != absl::InfiniteFuture()) {
-    insert->bind(20, absl::ToUnixNanos(record.expire_time));
-  }
-  if (!record.fingerprint.empty()) {
-    insert->bind(21, record.fingerprint.data(), static_cast<int>(record.fingerprint.size()));
-  }
-  insert->exec();
+  std::optional<int> activations;
+  if (record.gram.has_value()) activations = static_cast<int>(record.gram->activation_dtype);
+  std::optional<int64_t> expire;
+  if (record.expire_time != absl::InfiniteFuture()) expire = absl::ToUnixNanos(record.expire_time);
+  std::optional<Blob> fingerprint;
+  if (!record.fingerprint.empty()) fingerprint = Blob{record.fingerprint};
+  db.Prepare(std::string("INSERT OR REPLACE INTO tensors (") + kColumns +
+                 ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+             record.id, record.owner.tenant, record.owner.name, OrNull(record.request_id),
+             record.from_upload, record.transient, OrNull(record.job),
+             static_cast<int>(record.spec.kind), static_cast<int>(record.spec.dtype),
+             record.spec.rows, record.spec.cols, record.spec.token_count, activations,
+             record.complete, record.progress.committed, int64_t{record.progress.crc32c},
+             OrNull(record.progress.sums), absl::ToUnixNanos(record.create_time),
+             absl::ToUnixNanos(record.use_time), expire, fingerprint)
+      ->exec();
   return db.getLastInsertRowid();
 }
 
@@ -150,25 +136,19 @@ class SqliteTensorCatalog final : public TensorCatalog {
 
   absl::Status Commit(std::string_view id, const UploadProgress& progress) override {
     return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-      const Connection::Use update = db.Prepare(
-          "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
-          " WHERE id = ? AND complete = 0");
-      update->bind(1, progress.committed);
-      update->bind(2, int64_t{progress.crc32c});
-      BindText(*update, 3, progress.sums);
-      update->bind(4, std::string(id));
-      update->exec();
+      db.Prepare(
+            "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
+            " WHERE id = ? AND complete = 0",
+            progress.committed, int64_t{progress.crc32c}, OrNull(progress.sums), id)
+          ->exec();
       return absl::OkStatus();
     });
   }
 
   absl::Status Delete(std::span<const std::string> ids) override {
     return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-      const Connection::Use erase = db.Prepare("DELETE FROM tensors WHERE id = ?");
       for (const std::string& id : ids) {
-        erase->bind(1, id);
-        erase->exec();
-        erase->reset();
+        db.Prepare("DELETE FROM tensors WHERE id = ?", id)->exec();
       }
       return absl::OkStatus();
     });
@@ -176,12 +156,10 @@ class SqliteTensorCatalog final : public TensorCatalog {
 
   absl::Status SetUseTimes(std::span<const Use> uses) override {
     return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
-      const Connection::Use update = db.Prepare("UPDATE tensors SET use_ns = ? WHERE id = ?");
       for (const Use& use : uses) {
-        update->bind(1, absl::ToUnixNanos(use.time));
-        update->bind(2, use.id);
-        update->exec();
-        update->reset();
+        db.Prepare("UPDATE tensors SET use_ns = ? WHERE id = ?", absl::ToUnixNanos(use.time),
+                   use.id)
+            ->exec();
       }
       return absl::OkStatus();
     });
