@@ -57,23 +57,28 @@ void SpooledTensorStore::ReleaseTransientLeft() {
   StoredTensors all;
   {
     MutexLock lock(mutex_);
-    all = tensors_.All();
+    for (const auto& [number, tensor] : tensors_) all.push_back(tensor);
   }
   for (const auto& tensor : all) ReleaseTransient("tensors/" + tensor->origin().id);
 }
 
 void SpooledTensorStore::CollectGarbage() {
   const absl::Time now = SteadyNow();
+  const absl::Time expiry = ExpiryNow(Now(), now);
   StoredTensors expired;
   std::vector<std::shared_ptr<Upload>> uploads;
   std::vector<std::string> undeleted;
   {
     MutexLock lock(mutex_);
-    expired = tensors_.TakeExpired(now, ExpiryNow(Now(), now));
+    expired = tensors_.TakeIf([now, expiry](StoredTensor& tensor) {
+      if (tensor.references() == 0) return tensor.Expired(now, expiry);
+      tensor.Touch(now);  // being held is being used
+      return false;
+    });
     for (const auto& tensor : expired) {
       requests_.erase({tensor->origin().owner.tenant, tensor->origin().request_id});
     }
-    for (const auto& [id, upload] : uploads_) {
+    for (const auto& [number, upload] : uploads_) {
       if (upload->expire_time() <= now) uploads.push_back(upload);
     }
     undeleted.swap(undeleted_);
@@ -95,7 +100,7 @@ void SpooledTensorStore::SaveUseTimes() {
   {
     MutexLock lock(mutex_);
     saved = std::exchange(use_times_saved_, now);
-    for (const auto& tensor : tensors_.All()) {
+    for (const auto& [number, tensor] : tensors_) {
       const absl::Time used = tensor->use_time();
       if (used >= saved) uses.push_back({tensor->origin().id, used + to_wall});
     }

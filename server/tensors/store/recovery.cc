@@ -134,7 +134,7 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
     requests_.emplace(std::pair(record.owner.tenant, record.request_id),
                       Entry{{spec, record.owner, record.fingerprint}, record.id});
   }
-  uploads_.emplace(record.id, std::move(upload));
+  uploads_.Insert(std::move(upload));
 }
 
 // Nothing is removed before it is clear that folder and catalog belong together. Parts without
@@ -192,8 +192,9 @@ void SpooledTensorStore::CheckInBackground() {
   StoredTensors all;
   {
     MutexLock lock(mutex_);
-    all = tensors_.All();
-    std::erase_if(all, [](const auto& tensor) { return !tensor->unchecked(); });
+    for (const auto& [number, tensor] : tensors_) {
+      if (tensor->unchecked()) all.push_back(tensor);
+    }
   }
   for (const std::shared_ptr<StoredTensor>& tensor : all) {
     if (stopping_.load()) return;

@@ -87,19 +87,21 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
 SpooledTensorStore::~SpooledTensorStore() {
   stopping_.store(true);
   if (checker_.joinable()) checker_.join();
-  for (const auto& [id, upload] : uploads_) upload->Close();
+  for (const auto& [number, upload] : uploads_) upload->Close();
   if (catalog_.durable()) {
     SaveUseTimes();
     return;
   }
-  for (const auto& tensor : tensors_.All()) spool_->Remove(tensor->origin().id).IgnoreError();
+  for (const auto& [number, tensor] : tensors_) {
+    spool_->Remove(tensor->origin().id).IgnoreError();
+  }
 }
 
 absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::string_view name) {
   MutexLock lock(mutex_);
-  const auto found = uploads_.find(std::string(IdOf(name, kUploadPrefix)));
-  if (found == uploads_.end()) return UploadNotFound(name);
-  return found->second;
+  std::shared_ptr<Upload> found = uploads_.Find(IdOf(name, kUploadPrefix));
+  if (found == nullptr) return UploadNotFound(name);
+  return found;
 }
 
 absl::StatusOr<int64_t> SpooledTensorStore::Append(std::string_view upload, UploadKind kind,
@@ -159,7 +161,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   TensorInfo info = stored->Info();
   accounts_.CloseUpload(upload.origin().owner.tenant);
   MutexLock lock(mutex_);
-  uploads_.erase(upload.origin().id);
+  uploads_.Erase(upload.origin().id);
   tensors_.Insert(std::move(stored));
   return info;
 }
@@ -168,7 +170,7 @@ void SpooledTensorStore::Forget(const Upload& upload) {
   const Origin& origin = upload.origin();
   {
     MutexLock lock(mutex_);
-    uploads_.erase(origin.id);
+    uploads_.Erase(origin.id);
     requests_.erase({origin.owner.tenant, origin.request_id});
   }
   accounts_.CloseUpload(origin.owner.tenant);
@@ -219,7 +221,9 @@ int64_t SpooledTensorStore::DeleteResultsOf(std::string_view job) {
   StoredTensors results;
   {
     MutexLock lock(mutex_);
-    results = tensors_.TakeResultsOf(job);
+    results = tensors_.TakeIf([job](const StoredTensor& tensor) {
+      return tensor.origin().job == job && tensor.references() == 0;
+    });
   }
   if (!results.empty()) Dispose(results);
   return std::ssize(results);

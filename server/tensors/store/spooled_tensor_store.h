@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -18,9 +17,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "server/tensors/spool/spool.h"
+#include "server/tensors/store/age_table.h"
 #include "server/tensors/store/budget.h"
+#include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/store/tenant_accounts.h"
-#include "server/tensors/store/tensor_table.h"
 #include "server/tensors/tensor_store.h"
 #include "server/tensors/uploads/upload.h"
 #include "sparsefw/mutex.h"
@@ -179,9 +179,9 @@ class SpooledTensorStore final : public TensorStore, private Upload::Keeper {
   std::atomic<int64_t> unchecked_{0};
 
   mutable Mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<Upload>> uploads_ ABSL_GUARDED_BY(mutex_);
+  AgeTable<Upload> uploads_ ABSL_GUARDED_BY(mutex_);
   uint64_t newest_upload_ ABSL_GUARDED_BY(mutex_) = 0;  // its number
-  TensorTable tensors_ ABSL_GUARDED_BY(mutex_);
+  AgeTable<StoredTensor> tensors_ ABSL_GUARDED_BY(mutex_);
   // By tenant and request id; none where the id is empty.
   std::map<std::pair<std::string, std::string>, Entry> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again

@@ -50,7 +50,7 @@ StoredTensor::StoredTensor(Origin origin, CompleteTensor content, int64_t number
     : origin_(std::move(origin)),
       info_(MakeInfo(origin_, content, create_time, expire_time)),
       content_(std::move(content)),
-      number_(number),
+      number_(static_cast<uint64_t>(number)),
       idle_ttl_(idle_ttl),
       use_time_ns_(absl::ToUnixNanos(use_time)),
       unchecked_(content_.unchecked) {}

@@ -39,7 +39,7 @@ class StoredTensor {
 
   const Origin& origin() const { return origin_; }
   const TensorSpec& spec() const { return info_.spec; }
-  int64_t number() const { return number_; }
+  uint64_t number() const { return number_; }
   absl::Time use_time() const;  // steady
   absl::Time expire_time() const;
   bool Expired(absl::Time steady, absl::Time expiry) const {
@@ -78,7 +78,7 @@ class StoredTensor {
   const Origin origin_;
   const TensorInfo info_;         // but for reference_count and expire_time
   const CompleteTensor content_;  // without a file: it is corrupt
-  const int64_t number_;
+  const uint64_t number_;
   const absl::Duration idle_ttl_;
   std::atomic<int> references_{0};
   std::atomic<int64_t> use_time_ns_;

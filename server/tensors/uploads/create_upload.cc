@@ -50,8 +50,8 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
   const auto found = requests_.find({request.body.owner.tenant, std::string(request.id)});
   if (found == requests_.end()) return std::nullopt;
   const auto& [earlier, id] = found->second;
-  const auto upload = uploads_.find(id);
-  const bool open = upload != uploads_.end();
+  std::shared_ptr<Upload> upload = uploads_.Find(id);
+  const bool open = upload != nullptr;
   // An open upload of an earlier version is a client's: a stream of our own must not write
   // into it.
   const bool same_request = earlier.fingerprint.empty()
@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
                    "request_id must be new for a request with another body; got \"%s\" again",
                    Printable(request.id));
   }
-  if (open) return upload->second;
+  if (open) return upload;
   return tensors_.Find(id)->Info();
 }
 
@@ -90,7 +90,7 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   if (!request.id.empty()) {
     requests_.emplace(std::pair(request.body.owner.tenant, request.id), Entry{request.body, id});
   }
-  uploads_.emplace(std::move(id), upload);
+  uploads_.Insert(upload);
   return upload;
 }
 
