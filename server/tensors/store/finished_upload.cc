@@ -4,21 +4,21 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_spec.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
-absl::StatusOr<std::shared_ptr<StoredTensor>> SpooledTensorStore::FindFinished(
-    std::string_view upload) {
+absl::StatusOr<std::shared_ptr<StoredTensor>> TensorStore::FindFinished(std::string_view upload) {
   MutexLock lock(mutex_);
   std::shared_ptr<StoredTensor> tensor = tensors_.Find(IdOf(upload, kUploadPrefix));
   if (tensor == nullptr || !tensor->origin().from_upload) return UploadNotFound(upload);
   return tensor;
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::FinishedBefore(
-    std::string_view upload, std::optional<uint32_t> total_crc32c) {
+absl::StatusOr<TensorInfo> TensorStore::FinishedBefore(std::string_view upload,
+                                                       std::optional<uint32_t> total_crc32c) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> tensor, FindFinished(upload));
   TensorInfo info = tensor->Info();
   if (total_crc32c && *total_crc32c != info.crc32c) {
@@ -31,10 +31,9 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::FinishedBefore(
   return info;
 }
 
-absl::StatusOr<int64_t> SpooledTensorStore::AppendAgain(std::string_view upload, UploadKind kind,
-                                                        int64_t offset,
-                                                        std::span<const std::byte> data,
-                                                        uint32_t crc32c) {
+absl::StatusOr<int64_t> TensorStore::AppendAgain(std::string_view upload, UploadKind kind,
+                                                 int64_t offset, std::span<const std::byte> data,
+                                                 uint32_t crc32c) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> tensor, FindFinished(upload));
   const std::optional<GramSpec>& gram = tensor->origin().gram;
   const UploadKind own = gram.has_value() ? UploadKind::kGram : UploadKind::kTensor;

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "server/tensors/store/page_token.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -37,9 +38,9 @@ bool Chooses(const TensorFilter& filter, const StoredTensor& tensor) {
 
 }  // namespace
 
-absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
-                                                                  std::string_view page_token,
-                                                                  const TensorFilter& filter) {
+absl::StatusOr<TensorStore::Page> TensorStore::ListTensors(int page_size,
+                                                           std::string_view page_token,
+                                                           const TensorFilter& filter) {
   SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, token_salt_));
   AgeTable<StoredTensor>::Page
       found;  // may hold the last reference to a tensor: gone after the lock
@@ -55,9 +56,9 @@ absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
   return page;
 }
 
-absl::StatusOr<TensorStore::UploadPage> SpooledTensorStore::ListUploads(int page_size,
-                                                                        std::string_view page_token,
-                                                                        std::string_view tenant) {
+absl::StatusOr<TensorStore::UploadPage> TensorStore::ListUploads(int page_size,
+                                                                 std::string_view page_token,
+                                                                 std::string_view tenant) {
   SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, upload_salt_));
   AgeTable<Upload>::Page found;
   {

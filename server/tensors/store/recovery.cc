@@ -6,8 +6,9 @@
 
 #include "server/identity/random_hex.h"
 #include "server/tensors/store/spool_match.h"
-#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_spec.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -28,26 +29,26 @@ absl::Status CheckIds(const TensorRecord& record) {
 
 }  // namespace
 
-void SpooledTensorStore::Report(std::string_view kind, std::string name, absl::Status cause) {
+void TensorStore::Report(std::string_view kind, std::string name, absl::Status cause) {
   if (kind == StoreIncident::kCorruptTensor) corrupt_.fetch_add(1);
   if (options_.on_incident) options_.on_incident({kind, std::move(name), {}, std::move(cause)});
 }
 
 // The record goes later, in one write with the others.
-void SpooledTensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
-                              std::vector<std::string>* lost) {
+void TensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
+                       std::vector<std::string>* lost) {
   Report(record.complete ? StoreIncident::kMissingFile : StoreIncident::kDamagedUpload,
          (record.complete ? "tensors/" : "uploads/") + record.id, cause);
   RemoveFiles(record);
   lost->push_back(record.id);
 }
 
-void SpooledTensorStore::RemoveFiles(const TensorRecord& record) {
+void TensorStore::RemoveFiles(const TensorRecord& record) {
   spool_->Remove(record.id).IgnoreError();
   if (!record.progress.sums.empty()) spool_->Remove(record.progress.sums).IgnoreError();
 }
 
-absl::Status SpooledTensorStore::Recover() {
+absl::Status TensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
   SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomHex(kIdBytes));
@@ -74,7 +75,7 @@ absl::Status SpooledTensorStore::Recover() {
   return absl::OkStatus();
 }
 
-void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost) {
+void TensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost) {
   const int64_t size = ByteSize(record.spec);
   absl::StatusOr<std::unique_ptr<SpoolFile>> file = spool_->Adopt(record.id, size);
   if (absl::IsNotFound(file.status())) return Lose(record, file.status(), lost);
@@ -107,7 +108,7 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
   tensors_.Insert(std::move(tensor));
 }
 
-void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
+void TensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
   const UploadSpec spec = SpecOf(record);
   const UploadRoom bytes = RoomOf(spec, true);
   ContentRoom room{record.id,
@@ -122,9 +123,8 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
     MutexLock lock(mutex_);
     return ++newest_upload_;
   };
-  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload = std::make_shared<Upload>(record, MakeContent(spec, std::move(room)), number(),
-                                         record.create_time, options_.upload_idle_ttl, true, self);
+                                         record.create_time, options_.upload_idle_ttl, true, this);
   if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
     return Lose(record, recovered, lost);
   }
@@ -139,7 +139,7 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
 
 // Nothing is removed before it is clear that folder and catalog belong together. Parts without
 // a record and what is marked as deleted tell of a kill, however many there are.
-absl::StatusOr<SpooledTensorStore::Leftovers> SpooledTensorStore::FindLeftovers(
+absl::StatusOr<TensorStore::Leftovers> TensorStore::FindLeftovers(
     const TensorCatalog::Contents& contents) {
   std::unordered_set<std::string> named;
   for (const TensorRecord& record : contents.records) {
@@ -177,7 +177,7 @@ absl::StatusOr<SpooledTensorStore::Leftovers> SpooledTensorStore::FindLeftovers(
   return left;
 }
 
-absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
+absl::Status TensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
   if (!tensor.unchecked()) return absl::OkStatus();
   const absl::Status checked = tensor.CheckBytes(stop);
   if (tensor.unchecked() || !tensor.TakeReport()) return checked;
@@ -188,7 +188,7 @@ absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<b
   return checked;
 }
 
-void SpooledTensorStore::CheckInBackground() {
+void TensorStore::CheckInBackground() {
   StoredTensors all;
   {
     MutexLock lock(mutex_);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -14,10 +15,17 @@
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/budget.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/tensor_info.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
+
+inline constexpr std::string_view kUploadPrefix = "uploads/";
+inline constexpr std::string_view kTensorPrefix = "tensors/";
+// Empty, which no id is, for the name of anything else.
+inline std::string_view IdOf(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
+}
 
 // A tensor made by an upload or the server: checked, not yet visible.
 struct CompleteTensor {

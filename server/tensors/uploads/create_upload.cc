@@ -3,8 +3,9 @@
 
 #include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
-#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_spec.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -18,9 +19,10 @@ UploadRoom RoomOf(const UploadSpec& spec, bool resumable) {
   return {*GramHostBytes(gram), ByteSize(ResultSpec(gram, 0)) + states};  // by ValidateSpec
 }
 
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
-    const UploadSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
-    std::string_view fingerprint) {
+absl::StatusOr<TensorStore::Created> TensorStore::CreateUpload(const UploadSpec& spec,
+                                                               std::string_view request_id,
+                                                               const Owner& owner, UploadLife life,
+                                                               std::string_view fingerprint) {
   SPARSEFW_RETURN_IF_ERROR(std::visit([](const auto& one) { return ValidateSpec(one); }, spec));
   const auto* gram = std::get_if<GramSpec>(&spec);
   const TensorSpec result = gram != nullptr ? ResultSpec(*gram, 0) : std::get<TensorSpec>(spec);
@@ -44,7 +46,7 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
 }
 
 // An entry belongs to an upload or to the tensor that it has become.
-absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::FindEarlier(
+absl::StatusOr<std::optional<TensorStore::Existing>> TensorStore::FindEarlier(
     const Request& request) {
   if (request.id.empty()) return std::nullopt;
   const auto found = requests_.find({request.body.owner.tenant, std::string(request.id)});
@@ -66,7 +68,7 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
   return tensors_.Find(id)->Info();
 }
 
-absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const Request& request) {
+absl::StatusOr<TensorStore::Existing> TensorStore::FindOrAdd(const Request& request) {
   SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomHex(kIdBytes));
   const int64_t disk_beside = DiskUsedBeside();
   MutexLock lock(mutex_);
@@ -83,10 +85,9 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   origin.from_upload = true;
   origin.transient = request.life == UploadLife::kJob;
   if (const auto* gram = std::get_if<GramSpec>(&request.body.spec)) origin.gram = *gram;
-  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload =
       std::make_shared<Upload>(std::move(origin), MakeContent(request.body.spec, std::move(room)),
-                               ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, self);
+                               ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, this);
   if (!request.id.empty()) {
     requests_.emplace(std::pair(request.body.owner.tenant, request.id), Entry{request.body, id});
   }
@@ -94,8 +95,8 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   return upload;
 }
 
-std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(const UploadSpec& spec,
-                                                               ContentRoom room) const {
+std::unique_ptr<UploadContent> TensorStore::MakeContent(const UploadSpec& spec,
+                                                        ContentRoom room) const {
   if (const auto* gram = std::get_if<GramSpec>(&spec)) {
     return MakeGramContent(*gram, std::move(room), accumulators_);
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
+#include "server/tensors/tensor_store.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
@@ -66,14 +67,14 @@ absl::StatusOr<AppendRange> PlanAppend(int64_t offset, int64_t count, int64_t co
 }
 
 Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,
-               absl::Time create_time, absl::Duration idle_ttl, bool recorded, Keeper* keeper)
+               absl::Time create_time, absl::Duration idle_ttl, bool recorded, TensorStore* store)
     : origin_(std::move(origin)),
       number_(number),
       idle_ttl_(idle_ttl),
       recorded_(recorded),
-      keeper_(keeper),
+      store_(store),
       create_time_(create_time),
-      expire_time_ns_(absl::ToUnixNanos(keeper->SteadyNow() + idle_ttl)),
+      expire_time_ns_(absl::ToUnixNanos(store->SteadyNow() + idle_ttl)),
       content_(std::move(content)) {}
 
 absl::Time Upload::expire_time() const {
@@ -81,12 +82,12 @@ absl::Time Upload::expire_time() const {
 }
 
 void Upload::Touch() {
-  expire_time_ns_.store(absl::ToUnixNanos(keeper_->SteadyNow() + idle_ttl_),
+  expire_time_ns_.store(absl::ToUnixNanos(store_->SteadyNow() + idle_ttl_),
                         std::memory_order_relaxed);
 }
 
 void Upload::End() {
-  keeper_->Forget(*this);
+  store_->Forget(*this);
   state_ = State::kEnded;
   content_->Remove();
   content_.reset();
@@ -105,7 +106,7 @@ absl::Status Upload::Save() {
   }
   SPARSEFW_ASSIGN_OR_RETURN(const UploadProgress progress, content_->Save());
   Failpoint("upload.synced");
-  if (absl::Status status = keeper_->RecordProgress(*this, progress); !status.ok()) {
+  if (absl::Status status = store_->RecordProgress(*this, progress); !status.ok()) {
     content_->NotSaved(progress);
     return status;
   }
@@ -115,7 +116,7 @@ absl::Status Upload::Save() {
 }
 
 absl::Status Upload::Restart() {
-  if (recorded_) SPARSEFW_RETURN_IF_ERROR(keeper_->RecordProgress(*this, UploadProgress()));
+  if (recorded_) SPARSEFW_RETURN_IF_ERROR(store_->RecordProgress(*this, UploadProgress()));
   content_->Restart();
   return absl::OkStatus();
 }
@@ -144,7 +145,7 @@ absl::Status Upload::Prepare() {
   if (state_ != State::kNew) return prepared_;
   prepared_ = content_->Prepare();
   if (prepared_.ok()) Failpoint("upload.file_made");
-  if (prepared_.ok() && recorded_) prepared_ = keeper_->Record(*this, Describe());
+  if (prepared_.ok() && recorded_) prepared_ = store_->Record(*this, Describe());
   if (prepared_.ok()) Failpoint("upload.created");
   if (prepared_.ok()) {
     if (recorded_) content_->Keep();
@@ -212,7 +213,7 @@ absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) 
   if (wrong) SPARSEFW_RETURN_IF_ERROR(Restart());
   if (!finished.ok()) return WithProgress(std::move(finished).status());
   Failpoint("upload.finished");
-  absl::StatusOr<TensorInfo> info = keeper_->Publish(*this, *content_, *finished);
+  absl::StatusOr<TensorInfo> info = store_->Publish(*this, *content_, *finished);
   if (!info.ok()) return WithProgress(std::move(info).status());
   Failpoint("upload.published");
   state_ = State::kEnded;

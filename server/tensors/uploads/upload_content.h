@@ -15,11 +15,18 @@
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/budget.h"
 #include "server/tensors/store/stored_tensor.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/tensor_info.h"
 #include "server/tensors/uploads/accumulators.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
+
+// The reservations of an upload, in bytes. `resumable`: its progress is kept on the disk.
+struct UploadRoom {
+  int64_t host = 0;
+  int64_t disk = 0;
+};
+UploadRoom RoomOf(const UploadSpec& spec, bool resumable);
 
 // The place and the room that every content makes its tensor in.
 struct ContentRoom {

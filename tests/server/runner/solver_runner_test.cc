@@ -49,8 +49,8 @@ class SolverRunnerTest : public ::testing::Test {
     options.gram_backend = *FindBackend("cpu");
     auto folder = OpenSpoolFolder(folder_.File("spool"));
     ASSERT_THAT(folder, IsOk());
-    auto store = SpooledTensorStore::Create(
-        options, std::make_shared<FaultySpool>(*std::move(folder), faults_));
+    auto store =
+        TensorStore::Open(options, std::make_shared<FaultySpool>(*std::move(folder), faults_));
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
     if (runner.backends.empty()) runner.backends = {*FindBackend("cpu")};

@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/crc32c.h"
@@ -102,7 +101,7 @@ class StoreFixture : public ::testing::Test {
   // Over a spool of the test's own.
   void OpenStoreOver(std::shared_ptr<Spool> spool) {
     store_.reset();
-    auto store = SpooledTensorStore::Create(options_, std::move(spool));
+    auto store = TensorStore::Open(options_, std::move(spool));
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
   }

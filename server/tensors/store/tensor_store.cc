@@ -1,4 +1,4 @@
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,10 @@
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
 #include "server/identity/random_hex.h"
+#include "server/tensors/spool/spool.h"
+#include "server/tensors/store/stored_tensor.h"
 #include "server/tensors/tensor_spec.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -35,11 +38,11 @@ absl::Status TensorNotFound(std::string_view name) {
 
 absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOptions options) {
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<Spool> spool, OpenSpoolFolder(options.spool_dir));
-  return SpooledTensorStore::Create(std::move(options), std::move(spool));
+  return Open(std::move(options), std::move(spool));
 }
 
-absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
-    TensorStoreOptions options, std::shared_ptr<Spool> spool) {
+absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOptions options,
+                                                               std::shared_ptr<Spool> spool) {
   if (options.gram_backend == nullptr) {
     return Invalid("OPTION_INVALID", "gram_backend must be set; got none");
   }
@@ -64,13 +67,12 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
   }
   if (!options.now) options.now = [] { return absl::Now(); };
   if (!options.steady_now) options.steady_now = sparsefw::SteadyNow;
-  std::unique_ptr<SpooledTensorStore> store(
-      new SpooledTensorStore(std::move(options), std::move(spool)));
+  std::unique_ptr<TensorStore> store(new TensorStore(std::move(options), std::move(spool)));
   SPARSEFW_RETURN_IF_ERROR(store->Recover());
   return store;
 }
 
-SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool)
+TensorStore::TensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool)
     : options_(std::move(options)),
       spool_(std::move(spool)),
       own_catalog_(options_.catalog == nullptr ? NewMemoryTensorCatalog() : nullptr),
@@ -84,7 +86,7 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
       accounts_(options_.limits_of, options_.max_tensors, options_.many_tenants),
       use_times_saved_(options_.steady_now()) {}
 
-SpooledTensorStore::~SpooledTensorStore() {
+TensorStore::~TensorStore() {
   stopping_.store(true);
   if (checker_.joinable()) checker_.join();
   for (const auto& [number, upload] : uploads_) upload->Close();
@@ -97,16 +99,16 @@ SpooledTensorStore::~SpooledTensorStore() {
   }
 }
 
-absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::string_view name) {
+absl::StatusOr<std::shared_ptr<Upload>> TensorStore::FindUpload(std::string_view name) {
   MutexLock lock(mutex_);
   std::shared_ptr<Upload> found = uploads_.Find(IdOf(name, kUploadPrefix));
   if (found == nullptr) return UploadNotFound(name);
   return found;
 }
 
-absl::StatusOr<int64_t> SpooledTensorStore::Append(std::string_view upload, UploadKind kind,
-                                                   int64_t offset, std::span<const std::byte> data,
-                                                   uint32_t crc32c) {
+absl::StatusOr<int64_t> TensorStore::Append(std::string_view upload, UploadKind kind,
+                                            int64_t offset, std::span<const std::byte> data,
+                                            uint32_t crc32c) {
   if (auto found = FindUpload(upload); found.ok()) {
     absl::StatusOr<int64_t> appended = (*found)->Append(kind, offset, data, crc32c);
     // Not found: another caller finished it just now.
@@ -115,13 +117,13 @@ absl::StatusOr<int64_t> SpooledTensorStore::Append(std::string_view upload, Uplo
   return AppendAgain(upload, kind, offset, data, crc32c);
 }
 
-absl::StatusOr<UploadInfo> SpooledTensorStore::Commit(std::string_view upload) {
+absl::StatusOr<UploadInfo> TensorStore::Commit(std::string_view upload) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
   return found->Commit();
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
-                                                      std::optional<uint32_t> total_crc32c) {
+absl::StatusOr<TensorInfo> TensorStore::Finish(std::string_view upload,
+                                               std::optional<uint32_t> total_crc32c) {
   if (auto found = FindUpload(upload); found.ok()) {
     absl::StatusOr<TensorInfo> finished = (*found)->Finish(total_crc32c);
     // Not found: another caller finished it just now.
@@ -130,22 +132,26 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
   return FinishedBefore(upload, total_crc32c);
 }
 
-absl::StatusOr<UploadInfo> SpooledTensorStore::GetUpload(std::string_view name) {
+absl::StatusOr<UploadInfo> TensorStore::GetUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Info();
 }
 
-absl::Status SpooledTensorStore::DeleteUpload(std::string_view name) {
+absl::Status TensorStore::DeleteUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Delete();
 }
 
-absl::Status SpooledTensorStore::Record(const Upload& upload, const UploadInfo& info) {
+absl::Status TensorStore::Record(const Upload& upload, const UploadInfo& info) {
   return catalog_.Insert(RecordOf(upload.origin(), info.spec, info.create_time)).status();
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, UploadContent& content,
-                                                       const FinishedContent& finished) {
+absl::Status TensorStore::RecordProgress(const Upload& upload, const UploadProgress& progress) {
+  return catalog_.Commit(upload.origin().id, progress);
+}
+
+absl::StatusOr<TensorInfo> TensorStore::Publish(const Upload& upload, UploadContent& content,
+                                                const FinishedContent& finished) {
   const absl::Time now = Now();
   TensorRecord record = RecordOf(upload.origin(), finished.spec, now);
   record.complete = true;
@@ -166,7 +172,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   return info;
 }
 
-void SpooledTensorStore::Forget(const Upload& upload) {
+void TensorStore::Forget(const Upload& upload) {
   const Origin& origin = upload.origin();
   {
     MutexLock lock(mutex_);
@@ -179,10 +185,10 @@ void SpooledTensorStore::Forget(const Upload& upload) {
   DeleteRecords({origin.id});
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
-                                                   std::span<const std::byte> bytes,
-                                                   const Owner& owner, absl::Time expire_time,
-                                                   TensorRoom* room, std::string_view job) {
+absl::StatusOr<TensorInfo> TensorStore::Put(const TensorSpec& spec,
+                                            std::span<const std::byte> bytes, const Owner& owner,
+                                            absl::Time expire_time, TensorRoom* room,
+                                            std::string_view job) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
@@ -216,7 +222,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   return info;
 }
 
-int64_t SpooledTensorStore::DeleteResultsOf(std::string_view job) {
+int64_t TensorStore::DeleteResultsOf(std::string_view job) {
   if (job.empty()) return 0;
   StoredTensors results;
   {
@@ -229,15 +235,15 @@ int64_t SpooledTensorStore::DeleteResultsOf(std::string_view job) {
   return std::ssize(results);
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::GetTensor(std::string_view name) {
+absl::StatusOr<TensorInfo> TensorStore::GetTensor(std::string_view name) {
   MutexLock lock(mutex_);
   const std::shared_ptr<StoredTensor> found = tensors_.Find(IdOf(name, kTensorPrefix));
   if (found == nullptr) return TensorNotFound(name);
   return found->Info();
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenTensor(
-    std::string_view name, bool held) {
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
+                                                                            bool held) {
   std::shared_ptr<StoredTensor> found;
   {
     MutexLock lock(mutex_);
@@ -258,7 +264,7 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenTens
   return handle;
 }
 
-absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
+absl::Status TensorStore::DeleteTensor(std::string_view name) {
   std::shared_ptr<StoredTensor> removed;
   {
     MutexLock lock(mutex_);
@@ -277,7 +283,7 @@ absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
   return absl::OkStatus();
 }
 
-TensorStoreUsage SpooledTensorStore::usage() const {
+TensorStoreUsage TensorStore::usage() const {
   TensorStoreUsage usage;
   usage.budget_bytes = budget_->limit();
   usage.used_bytes = budget_->used();
