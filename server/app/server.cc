@@ -148,7 +148,7 @@ absl::Status ServerImpl::Open() {
   connection_events_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
-  stores_->transient().ReleaseLeft();
+  stores_->tensors().ReleaseTransientLeft();
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
@@ -220,7 +220,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   }
   SolverRunnerOptions runner = RunnerOptions(config_, device);
   runner.checkpoints = stores_->checkpoints();
-  runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), &stores_->transient(), runner);
+  runner_ = std::make_unique<SolverRunner>(&stores_->tensors(), runner);
   events_ = std::make_unique<JobEvents>(
       metrics_.get(), &logger_, &live_jobs_, [this] { CheckHealth(); },
       [checkpoints = stores_->checkpoints()](const Job& job) {
@@ -275,7 +275,6 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.metrics = metrics_.get();
   context_.registry = &registry_;
   context_.connections = &connections_;
-  context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
   call_threads_->FillContext(context_);
   context_.timer = timer_.get();

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "server/storage/sqlite_job_store.h"
 #include "server/storage/sqlite_tensor_catalog.h"
@@ -15,20 +16,11 @@ namespace sparsefw::server {
 namespace {
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
-  const absl::string_view cause = incident.cause.message();
-  logger.Log(LogLevel::kWarning, "store_incident",
-             {{"kind", std::string(NameOf(incident.kind))},
-              {"name", incident.name},
-              {"cause", std::string(cause.data(), cause.size())}});
-}
-
-void LogJobDamage(Logger& logger, const JobDamage& damage) {
-  const bool record = damage.kind == JobDamage::Kind::kRecord;
-  logger.Log(LogLevel::kWarning, "store_incident",
-             {{"kind", std::string(record ? "damaged_job" : "damaged_progress")},
-              {"name", damage.name},
-              {"tenant", damage.tenant},
-              {"cause", std::string(damage.cause.message())}});
+  std::vector<Logger::Field> fields = {{"kind", std::string(incident.kind)},
+                                       {"name", incident.name}};
+  if (!incident.tenant.empty()) fields.push_back({"tenant", incident.tenant});
+  fields.push_back({"cause", std::string(incident.cause.message())});
+  logger.Log(LogLevel::kWarning, "store_incident", fields);
 }
 
 }  // namespace
@@ -54,8 +46,9 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config.state_dir + "/sparsefw.db"));
   tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
   SPARSEFW_ASSIGN_OR_RETURN(
-      jobs_, NewSqliteJobStore(database_.get(),
-                               [this](const JobDamage& damage) { LogJobDamage(logger_, damage); }));
+      jobs_, NewSqliteJobStore(database_.get(), [this](const StoreIncident& incident) {
+        LogIncident(logger_, incident);
+      }));
   return absl::OkStatus();
 }
 
@@ -78,7 +71,6 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   options.gram_backend = &backend;
   options.device_sum_bytes = device_sum_bytes;
   SPARSEFW_ASSIGN_OR_RETURN(tensors_, TensorStore::Open(std::move(options)));
-  transient_ = std::make_unique<TransientTensors>(tensors_.get());
   LogTensors(config);
   return absl::OkStatus();
 }

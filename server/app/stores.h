@@ -16,7 +16,6 @@
 #include "server/storage/database.h"
 #include "server/storage/state_folder.h"
 #include "server/tensors/tensor_store.h"
-#include "server/tensors/transient_tensors.h"
 #include "sparsefw/backend.h"
 
 namespace sparsefw::server {
@@ -33,7 +32,6 @@ class Stores {
 
   JobStore& jobs() { return *jobs_; }
   TensorStore& tensors() { return *tensors_; }
-  TransientTensors& transient() { return *transient_; }
   // Bytes of the database's file; 0 with --store memory.
   int64_t database_bytes() const { return database_ == nullptr ? 0 : database_->FileBytes(); }
   // JobManagerOptions::disk_room; empty where there is no disk budget or no database.
@@ -62,7 +60,6 @@ class Stores {
   std::unique_ptr<Database> database_;             // likewise,
   std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
   std::unique_ptr<TensorStore> tensors_;
-  std::unique_ptr<TransientTensors> transient_;
   std::unique_ptr<JobStore> jobs_;
   std::unique_ptr<CheckpointFolder> checkpoints_;
 };

@@ -13,7 +13,7 @@
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
 #include "server/net/connections.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/tensor_info.h"
 
 namespace sparsefw::server {
 

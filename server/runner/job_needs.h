@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/jobs/job.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/dtype.h"
 

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kResultMargin = absl::Minutes(1);
 
 TensorSpec MaskSpec(int64_t rows, int64_t cols) {
-  return {TensorKind::kMask, TensorDType::kU1, rows, cols, 0};
+  return {TensorKind::kMask, DType::kBool, rows, cols, 0};
 }
 
 TensorSpec PrunedWeightSpec(const TensorSpec& weight) {

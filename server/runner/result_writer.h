@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
-#include "server/tensors/store/tensor_room.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/solver.h"
 

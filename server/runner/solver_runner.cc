@@ -12,7 +12,7 @@
 #include "server/runner/job_needs.h"
 #include "server/runner/result_writer.h"
 #include "server/runner/sweep_results.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
@@ -93,12 +93,12 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
     }
     return *backends.front();
   }
-  explicit SolverInputs(TransientTensors* tensors) : transient(tensors) {}
+  explicit SolverInputs(TensorStore* tensors) : store(tensors) {}
   ~SolverInputs() override {
     std::vector<std::string> names;
     // A tensor that the job brought along stays for its next run.
     const auto release = [&](const std::string& name) {
-      if (!needed_again) transient->Release(name);
+      if (!needed_again) store->ReleaseTransient(name);
     };
     for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
       if (*handle == nullptr) continue;
@@ -116,7 +116,7 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
     return {spec_of(weight), spec_of(gram), spec_of(warm_mask_tensor), spec_of(saliency)};
   }
 
-  TransientTensors* const transient;
+  TensorStore* const store;
   std::shared_ptr<const TensorHandle> weight;
   std::shared_ptr<const TensorHandle> gram;
   std::shared_ptr<const TensorHandle> saliency;          // may be null
@@ -126,9 +126,8 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   TensorRoom result_room;
 };
 
-SolverRunner::SolverRunner(TensorStore* store, TransientTensors* transient,
-                           SolverRunnerOptions options)
-    : store_(store), transient_(transient), options_(options) {}
+SolverRunner::SolverRunner(TensorStore* store, SolverRunnerOptions options)
+    : store_(store), options_(options) {}
 
 absl::StatusOr<SolverRunner::Handle> SolverRunner::Acquire(std::string_view field,
                                                            const std::string& name,
@@ -230,7 +229,7 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
                                                                          const Owner& owner,
                                                                          Values values) {
-  auto inputs = std::make_shared<SolverInputs>(transient_);
+  auto inputs = std::make_shared<SolverInputs>(store_);
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));

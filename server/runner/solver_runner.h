@@ -13,7 +13,6 @@
 #include "server/runner/checkpoint_folder.h"
 #include "server/runner/result_writer.h"
 #include "server/tensors/tensor_store.h"
-#include "server/tensors/transient_tensors.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/problem.h"
 
@@ -28,7 +27,7 @@ struct SolverRunnerOptions {
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Thread-safe. Store and transient outlive it. The values of a tensor are
+// Thread-safe. The store outlives it. The values of a tensor are
 // checked by the first Prepare that names it and checks values, and never again.
 //
 // A job without a device of its own runs on the CPU where the default device cannot do a part of it
@@ -49,7 +48,7 @@ struct SolverRunnerOptions {
 //                       for its results (TensorStore::ReserveRoom)
 class SolverRunner final : public JobRunner {
  public:
-  SolverRunner(TensorStore* store, TransientTensors* transient, SolverRunnerOptions options);
+  SolverRunner(TensorStore* store, SolverRunnerOptions options);
 
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner& owner,
                                                   Values values) override;
@@ -87,7 +86,6 @@ class SolverRunner final : public JobRunner {
                                         const std::function<void(const ProgressReport&)>& report);
 
   TensorStore* const store_;
-  TransientTensors* const transient_;
   const SolverRunnerOptions options_;
 };
 

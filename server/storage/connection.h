@@ -2,14 +2,22 @@
 #ifndef SPARSEFW_SERVER_STORAGE_CONNECTION_H_
 #define SPARSEFW_SERVER_STORAGE_CONNECTION_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "SQLiteCpp/SQLiteCpp.h"
 
 namespace sparsefw::server {
+
+// The value of a column of bytes, where a string is one of text.
+struct Blob {
+  std::string_view bytes;
+};
 
 // For one thread at a time. All functions may throw SQLite::Exception.
 class Connection : public SQLite::Database {
@@ -22,7 +30,11 @@ class Connection : public SQLite::Database {
    public:
     Use(Connection* owner, std::string sql, std::unique_ptr<SQLite::Statement> statement)
         : owner_(*owner), sql_(std::move(sql)), statement_(std::move(statement)) {}
-    ~Use();
+    ~Use() {
+      // The error of a step is that of its caller already.
+      static_cast<void>(statement_->tryReset());
+      owner_.idle_[sql_] = std::move(statement_);
+    }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
@@ -36,10 +48,36 @@ class Connection : public SQLite::Database {
   };
 
   // Compiles `sql` at its first use only: compiling takes several times as long as running it.
-  // `sql` must be one of the program's few texts.
-  Use Prepare(std::string sql);
+  // `sql` must be one of the program's few texts. Binds the values in order; nothing is null.
+  template <typename... Values>
+  Use Prepare(std::string sql, const Values&... values) {
+    auto found = idle_.extract(sql);
+    auto statement =
+        found.empty() ? std::make_unique<SQLite::Statement>(*this, sql) : std::move(found.mapped());
+    statement->clearBindings();
+    int index = 0;
+    (Bind(*statement, ++index, values), ...);
+    return {this, std::move(sql), std::move(statement)};
+  }
 
  private:
+  static void Bind(SQLite::Statement& statement, int index, int value) {
+    statement.bind(index, value);
+  }
+  static void Bind(SQLite::Statement& statement, int index, int64_t value) {
+    statement.bind(index, value);
+  }
+  static void Bind(SQLite::Statement& statement, int index, std::string_view text) {
+    statement.bind(index, std::string(text));
+  }
+  static void Bind(SQLite::Statement& statement, int index, Blob blob) {
+    statement.bind(index, blob.bytes.data(), static_cast<int>(blob.bytes.size()));
+  }
+  template <typename Value>
+  static void Bind(SQLite::Statement& statement, int index, const std::optional<Value>& value) {
+    if (value.has_value()) Bind(statement, index, *value);
+  }
+
   std::map<std::string, std::unique_ptr<SQLite::Statement>> idle_;
 };
 

@@ -10,17 +10,105 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "server/fields/option_fields.h"
-#include "server/storage/record_values.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
+#include "sparsefw/storage/v1/job_record.pb.h"
 
 namespace sparsefw::server {
 namespace {
 
+namespace records = ::sparsefw::storage::v1;
+
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+// absl's own resolution.
+const absl::Duration kTick = absl::Nanoseconds(1) / 4;
+
+template <typename A, typename B>
+constexpr bool Same(A a, B b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+static_assert(Same(JobState::kQueued, records::QUEUED));
+static_assert(Same(JobState::kRunning, records::RUNNING));
+static_assert(Same(JobState::kSucceeded, records::SUCCEEDED));
+static_assert(Same(JobState::kFailed, records::FAILED));
+static_assert(Same(JobState::kCancelled, records::CANCELLED));
+static_assert(Same(Pattern::Kind::kUnstructured, records::UNSTRUCTURED));
+static_assert(Same(Pattern::Kind::kPerRow, records::PER_ROW));
+static_assert(Same(Pattern::Kind::kKeepOfGroup, records::KEEP_OF_GROUP));
+static_assert(Same(SweepKeep::kBest, records::BEST));
+static_assert(Same(SweepKeep::kAll, records::ALL));
+static_assert(Same(StopCause::kIterations, records::ITERATIONS));
+static_assert(Same(StopCause::kGap, records::GAP));
+static_assert(Same(StopCause::kDeadline, records::DEADLINE));
+static_assert(Same(StopCause::kCancelled, records::CANCELLED_BY_CALLER));
+static_assert(Same(CandidateKind::kWarmStart, records::WARM_START));
+static_assert(Same(CandidateKind::kRounded, records::ROUNDED));
+static_assert(Same(CandidateKind::kRefined, records::REFINED));
+static_assert(Same(CandidateKind::kJoint, records::JOINT));
+
+records::Duration ToRecord(absl::Duration duration) {
+  records::Duration record;
+  if (duration == absl::InfiniteDuration()) {
+    record.set_infinite(records::Duration::FUTURE);
+    return record;
+  }
+  if (duration == -absl::InfiniteDuration()) {
+    record.set_infinite(records::Duration::PAST);
+    return record;
+  }
+  absl::Duration rest;
+  int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &rest);
+  if (rest < absl::ZeroDuration()) {
+    --seconds;
+    rest += absl::Seconds(1);
+  }
+  absl::Duration none;
+  record.set_seconds(seconds);
+  record.set_quarter_nanoseconds(static_cast<uint32_t>(absl::IDivDuration(rest, kTick, &none)));
+  return record;
+}
+
+records::Duration ToRecord(absl::Time time) { return ToRecord(time - absl::UnixEpoch()); }
+
+absl::Duration DurationOf(const records::Duration& record) {
+  switch (record.infinite()) {
+    case records::Duration::FUTURE:
+      return absl::InfiniteDuration();
+    case records::Duration::PAST:
+      return -absl::InfiniteDuration();
+    default:
+      return absl::Seconds(record.seconds()) + record.quarter_nanoseconds() * kTick;
+  }
+}
+
+absl::Time TimeOf(const records::Duration& record) {
+  return absl::UnixEpoch() + DurationOf(record);
+}
+
+records::Status ToRecord(const absl::Status& status) {
+  records::Status record;
+  record.set_code(status.raw_code());
+  record.set_message(std::string(status.message()));
+  status.ForEachPayload([&record](absl::string_view url, const absl::Cord& value) {
+    records::Status::Payload& payload = *record.add_payloads();
+    payload.set_url(std::string(url));
+    payload.set_value(std::string(value));
+  });
+  return record;
+}
+
+absl::Status StatusOf(const records::Status& record) {
+  absl::Status status(static_cast<absl::StatusCode>(record.code()), record.message());
+  for (const records::Status::Payload& payload : record.payloads()) {
+    status.SetPayload(payload.url(), absl::Cord(payload.value()));
+  }
+  return status;
+}
 
 template <typename Value, typename Struct>
 concept Is = std::is_same_v<std::remove_const_t<Value>, Struct>;
@@ -175,7 +263,10 @@ class Encoder {
 
 class Decoder {
  public:
-  explicit Decoder(const Message& from) : from_(from), record_(*from.GetReflection()) {}
+  // `known` turns false where this version does not know an option's value: no option may turn
+  // into its default, since the job would be another one.
+  Decoder(const Message& from, bool* known)
+      : from_(from), known_(*known), record_(*from.GetReflection()) {}
 
   template <typename Value>
   void operator()(std::string_view name, Value& value) {
@@ -190,16 +281,15 @@ class Decoder {
   const Record& Part(Field field) {
     return static_cast<const Record&>(record_.GetMessage(from_, field));
   }
-  static void Decode(const Message& from, auto& value) {
-    Decoder code(from);
+  void Decode(const Message& from, auto& value) {
+    Decoder code(from, &known_);
     Members::Of(value, code);
   }
-  static void Decode(const Message& from, SolveOptions& options) {
+  void Decode(const Message& from, SolveOptions& options) {
     ForEachOption([&](const OptionInfo& info, auto get) {
-      ReadOption(Written(from, info.name), info.name, &get(options))
-          .IgnoreError();  // checked before
+      known_ = ReadOption(Written(from, info.name), info.name, &get(options)).ok() && known_;
     });
-    Decoder code(from);
+    Decoder code(from, &known_);
     code("deadline", options.deadline);
   }
 
@@ -216,7 +306,7 @@ class Decoder {
   void Get(Field field, std::map<std::string, std::string>& labels) {
     for (int i = 0; i < record_.FieldSize(from_, field); ++i) {
       std::string key;
-      Decoder label(record_.GetRepeatedMessage(from_, field, i));
+      Decoder label(record_.GetRepeatedMessage(from_, field, i), &known_);
       label("key", key);
       label("value", labels[key]);
     }
@@ -246,6 +336,7 @@ class Decoder {
   }
 
   const Message& from_;
+  bool& known_;
   const Reflection& record_;
 };
 
@@ -268,22 +359,6 @@ absl::Status Parse(std::string_view bytes, Record* record) {
   return Damaged(bytes);
 }
 
-bool HasKnownValues(const records::SolveOptions& options) {
-  bool known = true;
-  ForEachOption([&](const OptionInfo& info, auto get) {
-    SolveOptions read;
-    known = known && ReadOption(Written(options, info.name), info.name, &get(read)).ok();
-  });
-  return known;
-}
-
-// No option may turn into its default: the job would be another one.
-bool HasKnownValues(const records::JobSpec& spec) {
-  return HasKnownValues(spec.options()) && std::ranges::all_of(spec.sweep(), [](const auto& point) {
-           return HasKnownValues(point.options());
-         });
-}
-
 // Readers take the point of an outcome from the spec without asking.
 bool MakesSense(const Job& job) {
   return !job.result.has_value() || job.result->sweep.size() <= job.spec.sweep.size();
@@ -296,11 +371,11 @@ std::string EncodeJob(const Job& job) { return Bytes<records::JobRecord>(job); }
 absl::StatusOr<Job> DecodeJob(std::string_view bytes) {
   records::JobRecord record;
   if (absl::Status status = Parse(bytes, &record); !status.ok()) return status;
-  if (!HasKnownValues(record.spec())) return Damaged(bytes);
   Job job;
-  Decoder code(record);
+  bool known = true;
+  Decoder code(record, &known);
   Members::Of(job, code);
-  if (!MakesSense(job)) return Damaged(bytes);
+  if (!known || !MakesSense(job)) return Damaged(bytes);
   return job;
 }
 
@@ -312,7 +387,8 @@ absl::Status DecodeProgress(std::string_view bytes, Job* job) {
   records::ProgressRecord record;
   if (absl::Status status = Parse(bytes, &record); !status.ok()) return status;
   job->progress.reset();
-  Decoder code(record);
+  bool known = true;
+  Decoder code(record, &known);
   code("revision", job->revision);
   code("progress", job->progress);
   return absl::OkStatus();

@@ -30,10 +30,6 @@ std::string_view BytesOf(const SQLite::Column& column) {
   return {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())};
 }
 
-void BindBytes(SQLite::Statement& statement, int index, std::string_view bytes) {
-  statement.bind(index, bytes.data(), static_cast<int>(bytes.size()));
-}
-
 void BindText(SQLite::Statement& statement, int index, std::string_view text) {
   statement.bind(index, std::string(text));
 }
@@ -143,8 +139,8 @@ absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const 
                        int64_t bytes) {
   const Connection::Use used = db.Prepare(
       "SELECT ifnull(sum(bytes), 0), ifnull(sum(CASE WHEN tenant = ? THEN bytes END), 0) "
-      "FROM job_usage");
-  BindText(*used, 1, tenant);
+      "FROM job_usage",
+      tenant);
   used->executeStep();
   const int64_t all = used->getColumn(0).getInt64();
   const int64_t disk = durable ? std::max(all, BytesInUse(db)) : all;

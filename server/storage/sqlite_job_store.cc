@@ -24,9 +24,9 @@ namespace {
 constexpr int kRowsOfCheck = 256;
 
 // Rounded up, so that no job expires early.
-void BindExpiry(SQLite::Statement& statement, int index, const Job& job) {
-  if (!IsTerminal(job.state)) return statement.bind(index);
-  statement.bind(index, absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4));
+std::optional<int64_t> ExpiryOf(const Job& job) {
+  if (!IsTerminal(job.state)) return std::nullopt;
+  return absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4);
 }
 
 bool HasLabels(const Job& job, const JobFilter& filter) {
@@ -52,7 +52,7 @@ class SqliteJobStore final : public JobStore {
  public:
   // `own`: the database, where it goes with the store.
   SqliteJobStore(Database* database, std::unique_ptr<Database> own, std::string token_salt,
-                 OnJobDamage on_damage)
+                 OnStoreIncident on_damage)
       : own_(std::move(own)),
         database_(*database),
         token_salt_(std::move(token_salt)),
@@ -80,13 +80,14 @@ class SqliteJobStore final : public JobStore {
  private:
   // The job with its progress. Errors: DataLoss (JOB_DAMAGED), and the job is set apart.
   absl::StatusOr<Job> Decode(const JobRow& row) const;
-  void SetApart(const JobRow& row, const absl::Status& cause) const;
-  void DropProgress(const JobRow& row, const absl::Status& cause) const;
+  // Sets a damaged job apart, or drops its damaged progress. Does nothing where the row was written
+  // anew, or dropped, since it was read.
+  void Drop(std::string_view kind, const JobRow& row, const absl::Status& cause) const;
 
   const std::unique_ptr<Database> own_;
   Database& database_;
   const std::string token_salt_;  // of this database: another one's numbers are others
-  const OnJobDamage on_damage_;
+  const OnStoreIncident on_damage_;
 };
 
 absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
@@ -94,37 +95,29 @@ absl::Status SqliteJobStore::Insert(const Job& job, std::string_view request_id,
   const std::string record = EncodeJob(job);
   const int64_t bytes = KeptBytes(job);
   return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use taken = db.Prepare("SELECT name FROM jobs WHERE name = ?");
-    BindText(*taken, 1, job.name);
+    const Connection::Use taken = db.Prepare("SELECT name FROM jobs WHERE name = ?", job.name);
     if (taken->executeStep()) {
       return absl::AlreadyExistsError(absl::StrFormat("%s exists already", job.name));
     }
     if (!request_id.empty()) {
       const Connection::Use used =
-          db.Prepare("SELECT name FROM jobs WHERE tenant = ? AND request_id = ?");
-      BindText(*used, 1, job.owner.tenant);
-      BindText(*used, 2, request_id);
+          db.Prepare("SELECT name FROM jobs WHERE tenant = ? AND request_id = ?", job.owner.tenant,
+                     request_id);
       if (used->executeStep()) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "request_id \"%s\" belongs to %s", request_id, used->getColumn(0).getString()));
       }
     }
     SPARSEFW_RETURN_IF_ERROR(CheckRoom(db, durable(), room, job.owner.tenant, bytes));
-    const Connection::Use insert = db.Prepare(
-        "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
-        "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    BindText(*insert, 1, job.name);
-    BindText(*insert, 2, job.owner.tenant);
-    insert->bind(3, static_cast<int>(job.state));
-    BindExpiry(*insert, 4, job);
-    if (!request_id.empty()) {
-      BindText(*insert, 5, request_id);
-      BindBytes(*insert, 6, fingerprint);
-    }
-    BindBytes(*insert, 7, record);
-    insert->bind(8, int64_t{ChecksumOf(record)});
-    insert->bind(9, bytes);
-    insert->exec();
+    const bool named = !request_id.empty();
+    db.Prepare(
+          "INSERT INTO jobs (name, tenant, state, expire_ns, request_id, fingerprint, record, "
+          "crc32c, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          job.name, job.owner.tenant, static_cast<int>(job.state), ExpiryOf(job),
+          named ? std::optional(request_id) : std::nullopt,
+          named ? std::optional(Blob{fingerprint}) : std::nullopt, Blob{record},
+          int64_t{ChecksumOf(record)}, bytes)
+        ->exec();
     InsertLabels(db, db.getLastInsertRowid(), job);
     return absl::OkStatus();
   });
@@ -139,13 +132,9 @@ absl::Status SqliteJobStore::Update(const Job& job) {
       const Connection::Use update =
           db.Prepare(absl::StrFormat("UPDATE jobs SET state = ?, expire_ns = ?, record = ?, "
                                      "crc32c = ?, bytes = ?, progress = NULL %s",
-                                     change));
-      update->bind(1, static_cast<int>(job.state));
-      BindExpiry(*update, 2, job);
-      BindBytes(*update, 3, record);
-      update->bind(4, int64_t{ChecksumOf(record)});
-      update->bind(5, KeptBytes(job));
-      BindText(*update, 6, job.name);
+                                     change),
+                     static_cast<int>(job.state), ExpiryOf(job), Blob{record},
+                     int64_t{ChecksumOf(record)}, KeptBytes(job), job.name);
       if (update->exec() > 0) return absl::OkStatus();
     }
     return JobNotFound(job.name);
@@ -155,9 +144,8 @@ absl::Status SqliteJobStore::Update(const Job& job) {
 absl::Status SqliteJobStore::UpdateProgress(std::string_view name, const JobProgress& progress) {
   const std::string record = EncodeProgress(progress);
   return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use update = db.Prepare("UPDATE jobs SET progress = ? WHERE name = ?");
-    BindBytes(*update, 1, record);
-    BindText(*update, 2, name);
+    const Connection::Use update =
+        db.Prepare("UPDATE jobs SET progress = ? WHERE name = ?", Blob{record}, name);
     return update->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
@@ -166,8 +154,7 @@ absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
   std::optional<JobRow> row;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select =
-        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns));
-    BindText(*select, 1, name);
+        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns), name);
     row = RowFrom(*select);
     return absl::OkStatus();
   }));
@@ -178,59 +165,48 @@ absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
 absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
   absl::StatusOr<Job> job = JobOf(row);
   if (!job.ok()) {
-    SetApart(row, job.status());
+    Drop(StoreIncident::kDamagedJob, row, job.status());
     return JobDamaged(row.name, std::string(job.status().message()));
   }
   if (!row.progress) return job;
   if (const absl::Status progress = DecodeProgress(*row.progress, &*job); !progress.ok()) {
-    DropProgress(row, progress);
+    Drop(StoreIncident::kDamagedProgress, row, progress);
   }
   return job;
 }
 
-// Does nothing where the job was written anew, or set apart, since it was read.
-void SqliteJobStore::SetApart(const JobRow& row, const absl::Status& cause) const {
-  bool marked = false;
-  const absl::Status stored = database_.Write(Durability::kPowerLoss, [&](Connection& db) {
-    const Connection::Use mark =
-        db.Prepare("UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS NULL");
-    BindText(*mark, 1, std::string(cause.message()));
-    mark->bind(2, row.number);
-    BindBytes(*mark, 3, row.record);
-    marked = mark->exec() > 0;
-    return absl::OkStatus();
-  });
-  if (marked || !stored.ok()) on_damage_({JobDamage::Kind::kRecord, row.name, row.tenant, cause});
-}
-
-void SqliteJobStore::DropProgress(const JobRow& row, const absl::Status& cause) const {
+void SqliteJobStore::Drop(std::string_view kind, const JobRow& row,
+                          const absl::Status& cause) const {
+  const bool job = kind == StoreIncident::kDamagedJob;
+  const Durability durability = job ? Durability::kPowerLoss : Durability::kProcessLoss;
   bool dropped = false;
-  const absl::Status stored = database_.Write(Durability::kProcessLoss, [&](Connection& db) {
+  const absl::Status stored = database_.Write(durability, [&](Connection& db) {
     const Connection::Use drop =
-        db.Prepare("UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?");
-    drop->bind(1, row.number);
-    BindBytes(*drop, 2, *row.progress);
+        job ? db.Prepare(
+                  "UPDATE jobs SET damage = ? WHERE number = ? AND record = ? AND damage IS "
+                  "NULL",
+                  std::string(cause.message()), row.number, Blob{row.record})
+            : db.Prepare("UPDATE jobs SET progress = NULL WHERE number = ? AND progress = ?",
+                         row.number, Blob{*row.progress});
     dropped = drop->exec() > 0;
     return absl::OkStatus();
   });
-  if (dropped || !stored.ok()) {
-    on_damage_({JobDamage::Kind::kProgress, row.name, row.tenant, cause});
-  }
+  if (dropped || !stored.ok()) on_damage_({kind, row.name, row.tenant, cause});
 }
 
 absl::Status SqliteJobStore::CheckRecords() const {
-  std::vector<JobDamage> known;
+  std::vector<StoreIncident> known;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select = db.Prepare(
         "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
     while (select->executeStep()) {
-      known.push_back({JobDamage::Kind::kRecord, select->getColumn(0).getString(),
+      known.push_back({StoreIncident::kDamagedJob, select->getColumn(0).getString(),
                        select->getColumn(1).getString(),
                        absl::DataLossError(select->getColumn(2).getString())});
     }
     return absl::OkStatus();
   }));
-  for (const JobDamage& damage : known) on_damage_(damage);
+  for (const StoreIncident& damage : known) on_damage_(damage);
   JobRows page;
   for (int64_t before = std::numeric_limits<int64_t>::max(); before != 0; before = page.next) {
     SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
@@ -245,9 +221,8 @@ absl::Status SqliteJobStore::CheckRecords() const {
 absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view tenant) const {
   bool found = false;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select = db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?");
-    BindText(*select, 1, name);
-    BindText(*select, 2, tenant);
+    const Connection::Use select =
+        db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?", name, tenant);
     found = select->executeStep();
     return absl::OkStatus();
   }));
@@ -259,9 +234,8 @@ absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindReque
   std::optional<RequestRecord> found;
   SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
     const Connection::Use select =
-        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?");
-    BindText(*select, 1, tenant);
-    BindText(*select, 2, request_id);
+        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?", tenant,
+                   request_id);
     if (select->executeStep()) {
       found = RequestRecord{select->getColumn(0).getString(),
                             std::string(BytesOf(select->getColumn(1)))};
@@ -306,9 +280,8 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
     const Connection::Use select = db.Prepare(
         absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
                         "expire_ns LIMIT ?",
-                        kRowColumns));
-    select->bind(1, absl::ToUnixNanos(now));
-    select->bind(2, limit);
+                        kRowColumns),
+        absl::ToUnixNanos(now), limit);
     while (select->executeStep()) rows.push_back(RowOf(*select));
     return absl::OkStatus();
   }));
@@ -322,8 +295,7 @@ absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int
 
 absl::Status SqliteJobStore::Delete(std::string_view name) {
   return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-    const Connection::Use remove = db.Prepare("DELETE FROM jobs WHERE name = ?");
-    BindText(*remove, 1, name);
+    const Connection::Use remove = db.Prepare("DELETE FROM jobs WHERE name = ?", name);
     return remove->exec() > 0 ? absl::OkStatus() : JobNotFound(name);
   });
 }
@@ -354,13 +326,13 @@ absl::StatusOr<JobStoreUsage> SqliteJobStore::Usage() const {
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewStore(Database* database,
                                                    std::unique_ptr<Database> own,
-                                                   OnJobDamage on_damage) {
+                                                   OnStoreIncident on_damage) {
   std::string salt;
   SPARSEFW_RETURN_IF_ERROR(database->Read([&](Connection& db) {
     salt = db.execAndGet("SELECT value FROM settings WHERE name = 'job_page_salt'").getString();
     return absl::OkStatus();
   }));
-  if (!on_damage) on_damage = [](const JobDamage& /*damage*/) {};
+  if (!on_damage) on_damage = [](const StoreIncident& /*damage*/) {};
   auto store = std::make_unique<SqliteJobStore>(database, std::move(own), std::move(salt),
                                                 std::move(on_damage));
   SPARSEFW_RETURN_IF_ERROR(store->CheckRecords());
@@ -370,7 +342,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> NewStore(Database* database,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
-                                                            OnJobDamage on_damage) {
+                                                            OnStoreIncident on_damage) {
   return NewStore(database, nullptr, std::move(on_damage));
 }
 

@@ -2,28 +2,14 @@
 #ifndef SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 #define SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "server/jobs/job_store.h"
 #include "server/storage/database.h"
+#include "server/tensors/store_incident.h"
 
 namespace sparsefw::server {
-
-// Damage that the store finds in its rows.
-struct JobDamage {
-  enum class Kind {
-    kRecord,    // the job is set apart: see kJobDamaged
-    kProgress,  // the job goes on without
-  };
-  Kind kind = Kind::kRecord;
-  std::string name;
-  std::string tenant;
-  absl::Status cause;
-};
-using OnJobDamage = std::function<void(const JobDamage&)>;
 
 // `database` outlives the store. A change that has returned survives a power failure; progress
 // survives the end of the process only. Page tokens stay valid as long as the database. A call
@@ -32,7 +18,7 @@ using OnJobDamage = std::function<void(const JobDamage&)>;
 // and by calls that find damage; it must not call the store.
 // Errors: DataLoss (STORE_CORRUPT), Internal (STORE_FAILED)
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
-                                                            OnJobDamage on_damage = {});
+                                                            OnStoreIncident on_damage = {});
 
 // Not durable.
 absl::StatusOr<std::unique_ptr<JobStore>> NewMemoryJobStore();

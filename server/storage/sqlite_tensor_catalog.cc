@@ -1,6 +1,8 @@
 #include "server/storage/sqlite_tensor_catalog.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -16,12 +18,9 @@ constexpr char kColumns[] =
     " token_count, activation_dtype, complete, committed, crc32c, sums, create_ns, use_ns,"
     " expire_ns, request_fingerprint";
 
-void BindText(SQLite::Statement& statement, int at, const std::string& text) {
-  if (text.empty()) {
-    statement.bind(at);  // null
-  } else {
-    statement.bind(at, text);
-  }
+// Null where it is empty.
+std::optional<std::string_view> OrNull(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional<std::string_view>(text);
 }
 
 std::string TextOf(const SQLite::Column& column) {
@@ -35,46 +34,27 @@ absl::Status Damaged(const std::string& id) {
 
 // The dtype of an accumulation's result is that of the tensor, its d_in the columns.
 int64_t InsertRecord(Connection& db, const TensorRecord& record) {
-  if (!record.request_id.empty()) {
-    const Connection::Use stale =
-        db.Prepare("DELETE FROM tensors WHERE tenant = ? AND request_id = ?");
-    stale->bind(1, record.owner.tenant);
-    stale->bind(2, record.request_id);
-    stale->exec();
-  }
-  const Connection::Use insert = db.Prepare(std::string("INSERT INTO tensors (") + kColumns +
-                                            ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-  insert->bind(1, record.id);
-  insert->bind(2, record.owner.tenant);
-  insert->bind(3, record.owner.name);
-  BindText(*insert, 4, record.request_id);
-  insert->bind(5, int{record.from_upload});
-  insert->bind(6, int{record.transient});
-  BindText(*insert, 7, record.job);
-  insert->bind(8, static_cast<int>(record.spec.kind));
-  insert->bind(9, static_cast<int>(record.spec.dtype));
-  insert->bind(10, record.spec.rows);
-  insert->bind(11, record.spec.cols);
-  insert->bind(12, record.spec.token_count);
-  if (record.gram.has_value()) insert->bind(13, static_cast<int>(record.gram->activation_dtype));
-  insert->bind(14, int{record.complete});
-  insert->bind(15, record.progress.committed);
-  insert->bind(16, int64_t{record.progress.crc32c});
-  BindText(*insert, 17, record.progress.sums);
-  insert->bind(18, absl::ToUnixNanos(record.create_time));
-  insert->bind(19, absl::ToUnixNanos(record.use_time));
-  if (record.expire_time != absl::InfiniteFuture()) {
-    insert->bind(20, absl::ToUnixNanos(record.expire_time));
-  }
-  if (!record.fingerprint.empty()) {
-    insert->bind(21, record.fingerprint.data(), static_cast<int>(record.fingerprint.size()));
-  }
-  insert->exec();
+  std::optional<int> activations;
+  if (record.gram.has_value()) activations = static_cast<int>(record.gram->activation_dtype);
+  std::optional<int64_t> expire;
+  if (record.expire_time != absl::InfiniteFuture()) expire = absl::ToUnixNanos(record.expire_time);
+  std::optional<Blob> fingerprint;
+  if (!record.fingerprint.empty()) fingerprint = Blob{record.fingerprint};
+  db.Prepare(std::string("INSERT OR REPLACE INTO tensors (") + kColumns +
+                 ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+             record.id, record.owner.tenant, record.owner.name, OrNull(record.request_id),
+             record.from_upload, record.transient, OrNull(record.job),
+             static_cast<int>(record.spec.kind), static_cast<int>(record.spec.dtype),
+             record.spec.rows, record.spec.cols, record.spec.token_count, activations,
+             record.complete, record.progress.committed, int64_t{record.progress.crc32c},
+             OrNull(record.progress.sums), absl::ToUnixNanos(record.create_time),
+             absl::ToUnixNanos(record.use_time), expire, fingerprint)
+      ->exec();
   return db.getLastInsertRowid();
 }
 
 bool IsKind(int kind) { return kind >= 0 && kind <= static_cast<int>(TensorKind::kPrunedWeight); }
-bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(TensorDType::kU1); }
+bool IsDType(int dtype) { return dtype >= 0 && dtype <= static_cast<int>(DType::kBool); }
 
 bool MakesSense(const TensorRecord& record) {
   if (!ValidateSpec(record.spec).ok() || record.progress.committed < 0) return false;
@@ -95,14 +75,13 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
     return Damaged(record.id);
   }
   record.spec.kind = static_cast<TensorKind>(row.getColumn(7).getInt());
-  record.spec.dtype = static_cast<TensorDType>(row.getColumn(8).getInt());
+  record.spec.dtype = static_cast<DType>(row.getColumn(8).getInt());
   record.spec.rows = row.getColumn(9).getInt64();
   record.spec.cols = row.getColumn(10).getInt64();
   record.spec.token_count = row.getColumn(11).getInt64();
   if (const SQLite::Column dtype = row.getColumn(12); !dtype.isNull()) {
     if (!IsDType(dtype.getInt())) return Damaged(record.id);
-    record.gram =
-        GramSpec{record.spec.cols, static_cast<TensorDType>(dtype.getInt()), record.spec.dtype};
+    record.gram = GramSpec{record.spec.cols, static_cast<DType>(dtype.getInt()), record.spec.dtype};
   }
   record.complete = row.getColumn(13).getInt() != 0;
   record.progress.committed = row.getColumn(14).getInt64();
@@ -119,12 +98,6 @@ absl::StatusOr<TensorRecord> RecordOf(SQLite::Statement& row) {
   record.number = row.getColumn(21).getInt64();
   if (!MakesSense(record)) return Damaged(record.id);
   return record;
-}
-
-void DeleteRecord(Connection& db, const std::string& id) {
-  const Connection::Use erase = db.Prepare("DELETE FROM tensors WHERE id = ?");
-  erase->bind(1, id);
-  erase->exec();
 }
 
 class SqliteTensorCatalog final : public TensorCatalog {
@@ -163,44 +136,30 @@ class SqliteTensorCatalog final : public TensorCatalog {
 
   absl::Status Commit(std::string_view id, const UploadProgress& progress) override {
     return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-      const Connection::Use update = db.Prepare(
-          "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
-          " WHERE id = ? AND complete = 0");
-      update->bind(1, progress.committed);
-      update->bind(2, int64_t{progress.crc32c});
-      BindText(*update, 3, progress.sums);
-      update->bind(4, std::string(id));
-      update->exec();
+      db.Prepare(
+            "UPDATE tensors SET committed = ?, crc32c = ?, sums = ?"
+            " WHERE id = ? AND complete = 0",
+            progress.committed, int64_t{progress.crc32c}, OrNull(progress.sums), id)
+          ->exec();
       return absl::OkStatus();
     });
   }
 
-  absl::StatusOr<int64_t> Publish(const TensorRecord& record) override {
-    int64_t number = 0;
-    SPARSEFW_RETURN_IF_ERROR(
-        database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-          DeleteRecord(db, record.id);
-          number = InsertRecord(db, record);
-          return absl::OkStatus();
-        }));
-    return number;
-  }
-
   absl::Status Delete(std::span<const std::string> ids) override {
     return database_.Write(Durability::kPowerLoss, [&](Connection& db) -> absl::Status {
-      for (const std::string& id : ids) DeleteRecord(db, id);
+      for (const std::string& id : ids) {
+        db.Prepare("DELETE FROM tensors WHERE id = ?", id)->exec();
+      }
       return absl::OkStatus();
     });
   }
 
   absl::Status SetUseTimes(std::span<const Use> uses) override {
     return database_.Write(Durability::kProcessLoss, [&](Connection& db) -> absl::Status {
-      const Connection::Use update = db.Prepare("UPDATE tensors SET use_ns = ? WHERE id = ?");
       for (const Use& use : uses) {
-        update->bind(1, absl::ToUnixNanos(use.time));
-        update->bind(2, use.id);
-        update->exec();
-        update->reset();
+        db.Prepare("UPDATE tensors SET use_ns = ? WHERE id = ?", absl::ToUnixNanos(use.time),
+                   use.id)
+            ->exec();
       }
       return absl::OkStatus();
     });

@@ -2,158 +2,40 @@
 #ifndef SPARSEFW_SERVER_TENSORS_TENSOR_STORE_H_
 #define SPARSEFW_SERVER_TENSORS_TENSOR_STORE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <unordered_set>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/identity/owner.h"
-#include "server/identity/tenants.h"
 #include "server/tensors/catalog/tensor_catalog.h"
-#include "server/tensors/store/tensor_room.h"
-#include "server/tensors/tensor_spec.h"
-#include "sparsefw/backend.h"
-#include "sparsefw/mask.h"
-#include "sparsefw/matrix.h"
+#include "server/tensors/store/age_table.h"
+#include "server/tensors/store/budget.h"
+#include "server/tensors/store/tenant_accounts.h"
+#include "server/tensors/tensor_info.h"
+#include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
-struct TensorInfo {
-  std::string name;  // "tensors/<id>"
-  TensorSpec spec;
-  int64_t byte_size = 0;
-  uint32_t crc32c = 0;
-  absl::Time create_time;
-  absl::Time expire_time = absl::InfiniteFuture();
-  Owner owner;
-  int reference_count = 0;  // jobs that hold it
-};
-
-struct UploadInfo {
-  std::string name;              // "uploads/<id>"
-  TensorSpec spec;               // of the tensor it becomes
-  std::optional<GramSpec> gram;  // set when it is an accumulation
-  int64_t committed_size = 0;
-  int64_t committed_tokens = 0;
-  uint32_t committed_crc32c = 0;
-  Owner owner;
-  absl::Time create_time;
-  absl::Time expire_time;
-};
-
-// How long what a client uploads lives.
-enum class UploadLife {
-  kResumable,  // the upload goes on after a restart, the tensor stays
-  kStream,     // the upload belongs to one stream and ends with the process, the tensor stays
-  kJob,        // the same, and the tensor belongs to one job: see TransientTensors
-};
-
-// A tensor held open: its bytes stay mapped while this lives, whatever becomes of
-// the tensor. Immutable, thread-safe.
-class TensorHandle {
- public:
-  virtual ~TensorHandle() = default;
-  virtual const TensorInfo& info() const = 0;
-  virtual std::span<const std::byte> bytes() const = 0;
-  // Not for U1.
-  virtual ConstMatrixView matrix() const = 0;
-  // For U1. Errors: InvalidArgument when a padding bit is set.
-  virtual absl::StatusOr<Mask> mask() const = 0;
-  // The result of the first `check` of this tensor, on whatever handle: later
-  // calls do not run theirs, calls meanwhile wait for it. It says whether the
-  // values are good, and depends on nothing but the tensor.
-  virtual absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const = 0;
-};
-
-// Damage that the store finds in the files of an earlier run, and what it does.
-struct StoreIncident {
-  enum class Kind {
-    kOrphanFile,     // no record names it: removed
-    kMissingFile,    // of a record: the tensor or upload is forgotten
-    kDamagedUpload,  // its files are not as recorded: forgotten
-    kCorruptTensor,  // size or checksum: listed, but refused to whoever uses it
-    kCheckFailed,    // a tensor could not be read; tried again at its use
-  };
-  Kind kind = Kind::kOrphanFile;
-  std::string name;  // "tensors/<id>", "uploads/<id>"; of a file its id
-  absl::Status cause;
-};
-std::string_view NameOf(StoreIncident::Kind kind);  // "orphan_file"
-
-struct TensorStoreOptions {
-  // Made if it is not there; one server's at a time. Files with names of our own
-  // that the catalog does not name are removed, anything else is left alone. The folder
-  // remembers its catalog: see CheckMatch.
-  std::string spool_dir;
-  // Records of tensors and uploads. Null: in memory, so that the files of an earlier
-  // run are removed. Outlives the store.
-  TensorCatalog* catalog = nullptr;
-  bool discard_unmatched = false;           // whatever CheckMatch says
-  int64_t budget_bytes = int64_t{8} << 30;  // uploads reserve their full size from it
-  int64_t max_tensor_bytes = int64_t{64} << 30;
-  // Tensors, uploads and results of accepted jobs together: small ones cost more than their
-  // bytes.
-  int64_t max_tensors = 100'000;
-  bool many_tenants = false;      // none may take up all of max_tensors: see TenantAccounts
-  int64_t disk_budget_bytes = 0;  // of all files together; 0: what the disk has
-  // The disk budget that others than this store take now. Must not call the store; called only
-  // where there is a budget. Empty: nothing.
-  std::function<int64_t()> disk_used_beside;
-  // An upload is committed after so many bytes also without anybody being told, so that
-  // little is lost with a process that is killed in the middle of a long stream. An
-  // accumulation waits for four times the size of its state at least.
-  int64_t commit_interval_bytes = int64_t{256} << 20;
-  absl::Duration upload_idle_ttl = absl::Minutes(10);  // counted anew after a restart
-  // Uploaded tensors expire so long after their last use.
-  absl::Duration tensor_ttl = absl::InfiniteDuration();
-  LimitsOfTenant limits_of;               // of bytes, tensors and uploads; must not call the store
-  const Backend* gram_backend = nullptr;  // makes Gram accumulators; required
-  // Accumulators may take so much of the memory of gram_backend's device. Those that have no room
-  // there are made on the CPU.
-  int64_t device_sum_bytes = 0;
-  int gram_threads = 0;
-  std::function<absl::Time()> now;         // absl::Now when empty
-  std::function<absl::Time()> steady_now;  // SteadyNow when empty
-  // Called by Open and by a thread of the store; must not call the store.
-  std::function<void(const StoreIncident&)> on_incident;
-};
-
-struct TensorStoreUsage {
-  int64_t budget_bytes = 0;
-  int64_t used_bytes = 0;  // complete tensors, uploads (reserved in full), accumulators
-  int64_t device_sum_budget_bytes = 0;
-  int64_t device_sum_used_bytes = 0;
-  int64_t sums_without_room = 0;  // accumulators made on the CPU for want of it, since the start
-  int64_t disk_budget_bytes = 0;  // 0: none
-  int64_t disk_used_bytes = 0;
-  int64_t tensors = 0;
-  int64_t uploads = 0;
-  int64_t max_tensors = 0;  // for these together, and
-  int64_t reserved = 0;     // results of accepted jobs
-  int64_t unchecked = 0;    // tensors of an earlier run whose bytes were not read yet
-  int64_t corrupt = 0;      // found since the start
-};
-
-// The answer for a name that the store does not have.
-absl::Status UploadNotFound(std::string_view name);  // NotFound (UPLOAD_NOT_FOUND)
-absl::Status TensorNotFound(std::string_view name);  // NotFound (TENSOR_NOT_FOUND)
-
-// Which tensors a list has; what is empty chooses all.
-struct TensorFilter {
-  std::string tenant = {};
-  std::vector<TensorKind> kinds = {};
-  std::string owner = {};  // the name that the client gave
-};
+class Accumulators;
+class Spool;
+class Upload;
+class UploadContent;
+struct ContentRoom;
+struct FinishedContent;
 
 // Owns the spool folder and everything in it. Thread-safe. Calls on distinct
 // uploads run in parallel; calls on one upload are serialised. Writes go to
@@ -169,6 +51,10 @@ struct TensorFilter {
 // nothing is synced. Files are synced before a record names their bytes, and removed
 // after the record that names them. The next store on the folder has the same
 // tensors, numbers and page tokens, and uploads go on from their last commit.
+//
+// Locks: an upload's, then this store's; the store's is held for table look-ups only, never while
+// the disk or the catalog is touched or an upload is called. Tensors come as files before records
+// before tables, and go the other way round.
 class TensorStore {
  public:
   // Errors: InvalidArgument     OPTION_INVALID
@@ -176,7 +62,12 @@ class TensorStore {
   //                             is not that of the catalog (SPOOL_MISMATCH)
   //         PermissionDenied / Internal  it cannot be made or written (SPOOL_FAILED)
   static absl::StatusOr<std::unique_ptr<TensorStore>> Open(TensorStoreOptions options);
-  virtual ~TensorStore() = default;
+  // Over another spool; `options.spool_dir` is only named in messages then.
+  static absl::StatusOr<std::unique_ptr<TensorStore>> Open(TensorStoreOptions options,
+                                                           std::shared_ptr<Spool> spool);
+  ~TensorStore();
+
+  using Created = std::variant<UploadInfo, TensorInfo>;
 
   // Idempotent by request_id when it is not empty: the same id, spec, owner and `fingerprint` give
   // the same upload, or the tensor that it became; forgotten with either. The fingerprint stands
@@ -193,12 +84,9 @@ class TensorStore {
   //                             (the disk is full); QUOTA_UPLOADS, QUOTA_TENSORS,
   //                             QUOTA_TENSOR_BYTES: the owner's tenant's
   //                             (TenantAccounts)
-  virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateUpload(
-      const TensorSpec& spec, std::string_view request_id, const Owner& owner,
-      UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
-  virtual absl::StatusOr<std::variant<UploadInfo, TensorInfo>> CreateGramUpload(
-      const GramSpec& spec, std::string_view request_id, const Owner& owner,
-      UploadLife life = UploadLife::kResumable, std::string_view fingerprint = {}) = 0;
+  absl::StatusOr<Created> CreateUpload(const UploadSpec& spec, std::string_view request_id,
+                                       const Owner& owner, UploadLife life = UploadLife::kResumable,
+                                       std::string_view fingerprint = {});
 
   // Writes [offset, offset + data.size()). Bytes that are there already are compared
   // and skipped, also those of a tensor that the upload has become. Returns how many are
@@ -213,19 +101,26 @@ class TensorStore {
   //                             upload (WRONG_UPLOAD_KIND)
   //         ResourceExhausted   the disk is full (SPOOL_FULL; metadata committed_size)
   //         Internal / Unavailable  the disk fails (SPOOL_FAILED; metadata committed_size)
-  virtual absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
-                                        std::span<const std::byte> data, uint32_t crc32c) = 0;
+  absl::StatusOr<int64_t> Write(std::string_view upload, int64_t offset,
+                                std::span<const std::byte> data, uint32_t crc32c) {
+    return Append(upload, UploadKind::kTensor, offset, data, crc32c);
+  }
   // Sums whole tokens. Returns how many are summed: as Write. Tokens already summed
   // are skipped unseen, so a chunk may overlap the end; of a sum that is a tensor by now it
   // may not (OFFSET_OUT_OF_RANGE). A chunk with a NaN or infinity is refused whole. Errors: as
   // Write, with metadata committed_tokens; InvalidArgument NON_FINITE, PARTIAL_TOKEN.
-  virtual absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
-                                             std::span<const std::byte> data, uint32_t crc32c) = 0;
+  absl::StatusOr<int64_t> Accumulate(std::string_view upload, int64_t token_offset,
+                                     std::span<const std::byte> data, uint32_t crc32c) {
+    return Append(upload, UploadKind::kGram, token_offset, data, crc32c);
+  }
+  // Write or Accumulate, by the kind of the upload.
+  absl::StatusOr<int64_t> Append(std::string_view upload, UploadKind kind, int64_t offset,
+                                 std::span<const std::byte> data, uint32_t crc32c);
 
   // Brings what was written or summed to the disk: committed_size and
   // committed_tokens are what a client may be told. Errors: NotFound; as Write, and
   // STORE_FULL, STORE_FAILED, with the metadata of what is committed
-  virtual absl::StatusOr<UploadInfo> Commit(std::string_view upload) = 0;
+  absl::StatusOr<UploadInfo> Commit(std::string_view upload);
 
   // Makes the tensor. Idempotent: of an upload finished before, the tensor. An
   // upload that cannot be finished stays as it is.
@@ -238,68 +133,190 @@ class TensorStore {
   //                             an accumulation stays as it is
   //         InvalidArgument     a sum beyond the range of F32 (NON_FINITE)
   //         ResourceExhausted / Internal  as Write, for a Gram matrix
-  virtual absl::StatusOr<TensorInfo> Finish(std::string_view upload,
-                                            std::optional<uint32_t> total_crc32c) = 0;
+  absl::StatusOr<TensorInfo> Finish(std::string_view upload, std::optional<uint32_t> total_crc32c);
 
   // Commits as far as it can. NotFound (UPLOAD_NOT_FOUND), also once it is finished,
   // deleted or expired.
-  virtual absl::StatusOr<UploadInfo> GetUpload(std::string_view name) = 0;
-  virtual absl::Status DeleteUpload(std::string_view name) = 0;
+  absl::StatusOr<UploadInfo> GetUpload(std::string_view name);
+  absl::Status DeleteUpload(std::string_view name);
 
   // Whether there could ever be such room. Errors: ResourceExhausted (TENSOR_TOO_LARGE,
   // TOO_MANY_TENSORS)
-  virtual absl::Status CheckRoom(const RoomNeed& need) const = 0;
+  absl::Status CheckRoom(const RoomNeed& need) const;
   // Room for what Put will store later. Errors: ResourceExhausted as CreateUpload
-  virtual absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner) = 0;
+  absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner);
   // The same for what was accepted before: it counts, whatever limits it exceeds.
-  virtual TensorRoom KeepRoom(const RoomNeed& need, const Owner& owner) = 0;
+  TensorRoom KeepRoom(const RoomNeed& need, const Owner& owner);
   // Stores what the server makes itself: masks, pruned weights. Takes the room out of `room`, so
   // that no budget refuses it; null: reserves it now. `job` is the name of the job whose result it
   // is. Errors: as Write; as CreateUpload where `room` is null; SPEC_INVALID when the size is not
   // that of the spec.
-  virtual absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
-                                         const Owner& owner, absl::Time expire_time,
-                                         TensorRoom* room = nullptr, std::string_view job = {}) = 0;
+  absl::StatusOr<TensorInfo> Put(const TensorSpec& spec, std::span<const std::byte> bytes,
+                                 const Owner& owner, absl::Time expire_time,
+                                 TensorRoom* room = nullptr, std::string_view job = {});
   // Deletes what was Put for a job, which begins anew after an interruption that came
   // between its results and the record of its end. Returns how many; those that
   // another job holds stay.
-  virtual int64_t DeleteResultsOf(std::string_view job) = 0;
-  // Tensors of UploadLife::kJob that an earlier run has left.
-  virtual std::vector<std::string> TransientTensorsLeft() = 0;
+  int64_t DeleteResultsOf(std::string_view job);
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
-  virtual absl::StatusOr<TensorInfo> GetTensor(std::string_view name) = 0;
+  absl::StatusOr<TensorInfo> GetTensor(std::string_view name);
   // A handle for a job: the tensor cannot be deleted while the handle lives. The bytes of a tensor
   // of an earlier run are checked before its first use.
   // Errors: NotFound; DataLoss (TENSOR_CORRUPT); as Write
-  virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) = 0;
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) {
+    return OpenTensor(name, true);
+  }
   // A handle for a reader, which may be slow: the tensor can still be deleted.
   // Errors: as Acquire
-  virtual absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
-      std::string_view name) = 0;
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(std::string_view name) {
+    return OpenTensor(name, false);
+  }
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.
-  virtual absl::Status DeleteTensor(std::string_view name) = 0;
+  absl::Status DeleteTensor(std::string_view name);
+  // A job has released its input: deletes a tensor of UploadLife::kJob, so that only the job's
+  // result stays. While another job holds it, that one's release does.
+  void ReleaseTransient(std::string_view name);
+  // The same for all of them: called once the jobs of an earlier run hold their inputs again, and
+  // before there are new ones.
+  void ReleaseTransientLeft();
   struct Page {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
   // A walk over the pages meets every tensor once that is there all the time.
   // Errors: InvalidArgument (PAGE_TOKEN_INVALID; PAGE_SIZE_INVALID below 1)
-  virtual absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
-                                           const TensorFilter& filter = {}) = 0;
+  absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
+                                   const TensorFilter& filter = {});
   struct UploadPage {
     std::vector<UploadInfo> uploads;  // newest first, committed as by GetUpload
     std::string next_page_token;
   };
   // The uploads that have not ended; an empty tenant: those of all. A page may be short. Errors:
   // as ListTensors
-  virtual absl::StatusOr<UploadPage> ListUploads(int page_size, std::string_view page_token,
-                                                 std::string_view tenant = {}) = 0;
+  absl::StatusOr<UploadPage> ListUploads(int page_size, std::string_view page_token,
+                                         std::string_view tenant = {});
 
   // Drops idle uploads and expired tensors that nobody holds.
-  virtual void CollectGarbage() = 0;
-  virtual TensorStoreUsage usage() const = 0;
+  void CollectGarbage();
+  TensorStoreUsage usage() const;
+
+ private:
+  // All that a creating request says besides its id.
+  struct RequestBody {
+    UploadSpec spec;
+    Owner owner;
+    std::string fingerprint;  // of the whole request; empty: of an earlier version, or not given
+  };
+  // What a request has made. It lives as long as the upload and the tensor that it becomes, so
+  // that its size is bounded by theirs.
+  struct Entry {
+    RequestBody body;
+    std::string id;  // of the upload and of the tensor
+  };
+  struct Request {
+    std::string_view id;
+    RequestBody body;
+    UploadLife life = UploadLife::kResumable;
+    int64_t tensor_bytes = 0;
+  };
+  using StoredTensors = std::vector<std::shared_ptr<StoredTensor>>;
+
+  TensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool);
+
+  // Called by an upload with its lock held.
+  friend class Upload;
+  // It exists: its files do.
+  absl::Status Record(const Upload& upload, const UploadInfo& info);
+  absl::Status RecordProgress(const Upload& upload, const UploadProgress& progress);
+  // Takes the tensor out of `content` once it is recorded.
+  absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
+                                     const FinishedContent& finished);
+  // The caller removes the upload's files next.
+  void Forget(const Upload& upload);
+  absl::Time Now() const { return options_.now(); }
+  absl::Time SteadyNow() const { return options_.steady_now(); }
+
+  // recovery.cc
+  absl::Status Recover();
+  void RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost);
+  void RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost);
+  void Lose(const TensorRecord& record, const absl::Status& cause, std::vector<std::string>* lost);
+  void RemoveFiles(const TensorRecord& record);
+  struct Leftovers {
+    std::vector<std::string> orphans;         // files that no record names
+    std::unordered_set<std::string> deleted;  // but for their records
+  };
+  absl::StatusOr<Leftovers> FindLeftovers(const TensorCatalog::Contents& contents);
+  void CheckInBackground();
+  // Reads the bytes of a tensor of an earlier run where nobody has yet.
+  absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
+  void Report(std::string_view kind, std::string name, absl::Status cause);
+
+  // create_upload.cc
+  using Existing = std::variant<std::shared_ptr<Upload>, TensorInfo>;
+  // The upload or tensor that an earlier request with this id has made, if there was one.
+  absl::StatusOr<std::optional<Existing>> FindEarlier(const Request& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Existing> FindOrAdd(const Request& request);
+  std::unique_ptr<UploadContent> MakeContent(const UploadSpec& spec, ContentRoom room) const;
+
+  // room.cc
+  absl::StatusOr<ContentRoom> ReserveUpload(const Request& request, const std::string& id,
+                                            bool recorded, int64_t disk_beside);
+  absl::Status CheckBytes(std::string_view what, int64_t host, int64_t disk) const;
+  // After CheckBytes.
+  absl::StatusOr<Budget::Reservation> ReserveHost(std::string_view what, int64_t bytes);
+  absl::StatusOr<Budget::Reservation> ReserveDisk(std::string_view what, int64_t bytes,
+                                                  int64_t beside);
+  // The disk budget that others take. Waits for a database, so never under the lock.
+  int64_t DiskUsedBeside() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The room of one tensor, out of `room`; null: ReserveRoom.
+  absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
+
+  absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
+  // A handle; `held`: one that counts as a reference to the tensor.
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held);
+
+  // finished_upload.cc: what comes for an upload that is a tensor by now.
+  absl::StatusOr<std::shared_ptr<StoredTensor>> FindFinished(std::string_view upload);
+  absl::StatusOr<TensorInfo> FinishedBefore(std::string_view upload,
+                                            std::optional<uint32_t> total_crc32c);
+  absl::StatusOr<int64_t> AppendAgain(std::string_view upload, UploadKind kind, int64_t offset,
+                                      std::span<const std::byte> data, uint32_t crc32c);
+
+  // Disposes of tensors that are in no table any more.
+  void Dispose(const StoredTensors& tensors);
+  void DeleteRecords(std::vector<std::string> ids);
+  // Deletes tensors that are marked as deleted: their records could not be deleted before.
+  void DeleteMarked(std::vector<std::string> ids);
+  void SaveUseTimes();
+
+  const TensorStoreOptions options_;
+  const std::shared_ptr<Spool> spool_;
+  const std::unique_ptr<TensorCatalog> own_catalog_;  // null: the options have one
+  TensorCatalog& catalog_;
+  const std::shared_ptr<Budget> budget_;
+  const std::shared_ptr<Budget> disk_budget_;
+  const std::shared_ptr<Accumulators> accumulators_;
+  TenantAccounts accounts_;
+  std::string token_salt_;   // set by Recover
+  std::string upload_salt_;  // set by Recover; numbers of uploads are those of this run
+  std::atomic<int64_t> corrupt_{0};
+  std::atomic<int64_t> unchecked_{0};
+
+  mutable Mutex mutex_;
+  AgeTable<Upload> uploads_ ABSL_GUARDED_BY(mutex_);
+  uint64_t newest_upload_ ABSL_GUARDED_BY(mutex_) = 0;  // its number
+  AgeTable<StoredTensor> tensors_ ABSL_GUARDED_BY(mutex_);
+  // By tenant and request id; none where the id is empty.
+  std::map<std::pair<std::string, std::string>, Entry> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again
+  absl::Time use_times_saved_ ABSL_GUARDED_BY(mutex_);
+
+  std::atomic<bool> stopping_{false};
+  std::thread checker_;
 };
 
 }  // namespace sparsefw::server

@@ -42,7 +42,7 @@ std::string GoodFile(const std::string& path) {
     fuzz::Require(database.ok(), "a new database opens");
     server::TensorRecord tensor;
     tensor.id = "0123456789abcdef";
-    tensor.spec = {server::TensorKind::kWeight, server::TensorDType::kF16, 2, 4, 0};
+    tensor.spec = {server::TensorKind::kWeight, DType::kF16, 2, 4, 0};
     tensor.complete = true;
     fuzz::Require(server::NewSqliteTensorCatalog(database->get())->Insert(tensor).ok(),
                   "a tensor is kept");

@@ -14,13 +14,11 @@ struct Messages {
   static constexpr bool kMayGoBack = false;
 
   static std::string Create(server::TensorStore& store, fuzz::Input& input) {
-    constexpr server::TensorDType kActivations[] = {
-        server::TensorDType::kF32, server::TensorDType::kF16, server::TensorDType::kBF16};
+    constexpr DType kActivations[] = {DType::kF32, DType::kF16, DType::kBF16};
     const unsigned kind = input.Byte();
-    const server::GramSpec spec{
-        input.Byte() % 8 + int64_t{1}, kActivations[kind % 3],
-        (kind & 16U) != 0 ? server::TensorDType::kF64 : server::TensorDType::kF32};
-    const auto created = store.CreateGramUpload(spec, "", {"default", "fuzz"});
+    const server::GramSpec spec{input.Byte() % 8 + int64_t{1}, kActivations[kind % 3],
+                                (kind & 16U) != 0 ? DType::kF64 : DType::kF32};
+    const auto created = store.CreateUpload(spec, "", {"default", "fuzz"});
     if (!created.ok()) return "";
     return std::get<server::UploadInfo>(*created).name;
   }

@@ -14,7 +14,7 @@ struct Messages {
   static constexpr bool kMayGoBack = true;
 
   static std::string Create(server::TensorStore& store, fuzz::Input& input) {
-    const server::TensorSpec spec{server::TensorKind::kWeight, server::TensorDType::kF16,
+    const server::TensorSpec spec{server::TensorKind::kWeight, DType::kF16,
                                   input.Byte() % 64 + int64_t{1}, input.Byte() % 64 + int64_t{1},
                                   0};
     const auto created = store.CreateUpload(spec, "", {"default", "fuzz"});

@@ -2,7 +2,7 @@
 
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -15,16 +15,16 @@ static_assert(OnWire<v1::TensorKind>(TensorKind::kGram) == v1::TENSOR_KIND_GRAM)
 static_assert(OnWire<v1::TensorKind>(TensorKind::kSaliency) == v1::TENSOR_KIND_SALIENCY);
 static_assert(OnWire<v1::TensorKind>(TensorKind::kMask) == v1::TENSOR_KIND_MASK);
 static_assert(OnWire<v1::TensorKind>(TensorKind::kPrunedWeight) == v1::TENSOR_KIND_PRUNED_WEIGHT);
-static_assert(OnWire<v1::DataType>(TensorDType::kF32) == v1::DATA_TYPE_F32);
-static_assert(OnWire<v1::DataType>(TensorDType::kF16) == v1::DATA_TYPE_F16);
-static_assert(OnWire<v1::DataType>(TensorDType::kBF16) == v1::DATA_TYPE_BF16);
-static_assert(OnWire<v1::DataType>(TensorDType::kF64) == v1::DATA_TYPE_F64);
-static_assert(OnWire<v1::DataType>(TensorDType::kU1) == v1::DATA_TYPE_U1);
+static_assert(OnWire<v1::DataType>(DType::kF32) == v1::DATA_TYPE_F32);
+static_assert(OnWire<v1::DataType>(DType::kF16) == v1::DATA_TYPE_F16);
+static_assert(OnWire<v1::DataType>(DType::kBF16) == v1::DATA_TYPE_BF16);
+static_assert(OnWire<v1::DataType>(DType::kF64) == v1::DATA_TYPE_F64);
+static_assert(OnWire<v1::DataType>(DType::kBool) == v1::DATA_TYPE_U1);
 
-absl::StatusOr<TensorDType> DTypeFromProto(v1::DataType dtype, std::string_view field,
-                                           std::optional<TensorDType> otherwise) {
+absl::StatusOr<DType> DTypeFromProto(v1::DataType dtype, std::string_view field,
+                                     std::optional<DType> otherwise) {
   if (!v1::DataType_IsValid(dtype)) return UnknownEnum(field, dtype);
-  if (dtype != v1::DATA_TYPE_UNSPECIFIED) return static_cast<TensorDType>(dtype - 1);
+  if (dtype != v1::DATA_TYPE_UNSPECIFIED) return static_cast<DType>(dtype - 1);
   if (otherwise.has_value()) return *otherwise;
   return Invalid("SPEC_INVALID", "%s must be set; got DATA_TYPE_UNSPECIFIED", field);
 }
@@ -60,7 +60,7 @@ absl::StatusOr<GramSpec> FromProto(const v1::GramSpec& proto) {
       spec.activation_dtype,
       DTypeFromProto(proto.activation_dtype(), "activation_dtype", std::nullopt));
   SPARSEFW_ASSIGN_OR_RETURN(spec.gram_dtype,
-                            DTypeFromProto(proto.gram_dtype(), "gram_dtype", TensorDType::kF32));
+                            DTypeFromProto(proto.gram_dtype(), "gram_dtype", DType::kF32));
   return spec;
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/rpc/convert/convert.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

@@ -69,18 +69,18 @@ absl::Status PruneIntake::TakeHeader(const v1::PruneHeader& header) {
   SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context_.authenticator, owner_.tenant, spec_));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {
-    SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(header.weight(), owner_, UploadLife::kJob));
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.weight()));
+    SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(spec, owner_, UploadLife::kJob));
     weight_.expected = ByteSize(spec);
   }
   if (header.has_gram()) {
-    SPARSEFW_RETURN_IF_ERROR(gram_.upload.Create(header.gram(), owner_, UploadLife::kJob));
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.gram()));
+    SPARSEFW_RETURN_IF_ERROR(gram_.upload.Create(spec, owner_, UploadLife::kJob));
     gram_.expected = ByteSize(spec);
   }
   if (header.has_activations()) {
-    SPARSEFW_RETURN_IF_ERROR(
-        activations_.upload.Create(header.activations(), owner_, UploadLife::kJob));
+    SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(header.activations()));
+    SPARSEFW_RETURN_IF_ERROR(activations_.upload.Create(spec, owner_, UploadLife::kJob));
     activations_.expected = header.activation_tokens();
   }
   return absl::OkStatus();
@@ -105,7 +105,9 @@ absl::Status PruneIntake::TakeChunk(Part& part, const v1::Chunk& chunk) {
   if (!part.upload.open()) {
     return Invalid("STREAM_ORDER", "the header announced no %s, but a chunk came", part.what);
   }
-  if (&part != &activations_) return part.upload.Write(chunk);
+  if (&part != &activations_) {
+    return part.upload.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c());
+  }
   const int64_t token_bytes = TokenBytes(header_.activations());
   if (chunk.offset() % token_bytes != 0) {
     return Invalid("PARTIAL_TOKEN",
@@ -113,8 +115,8 @@ absl::Status PruneIntake::TakeChunk(Part& part, const v1::Chunk& chunk) {
                    "got offset=%d",
                    token_bytes, chunk.offset());
   }
-  SPARSEFW_RETURN_IF_ERROR(
-      part.upload.Accumulate(chunk.offset() / token_bytes, chunk.data(), chunk.crc32c()));
+  SPARSEFW_RETURN_IF_ERROR(part.upload.Append(UploadKind::kGram, chunk.offset() / token_bytes,
+                                              chunk.data(), chunk.crc32c()));
   if (part.upload.committed() <= part.expected) return absl::OkStatus();
   return Invalid("STREAM_ORDER", "header.activation_tokens announced %d tokens; got %d",
                  part.expected, part.upload.committed());
@@ -139,7 +141,6 @@ absl::Status PruneIntake::EndOfStream() const {
 absl::Status PruneIntake::Finish(Part& part, std::string* tensor) {
   if (!part.upload.open()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info, part.upload.Finish(std::nullopt));
-  context_.transient->Mark(info.name);
   *tensor = info.name;
   return absl::OkStatus();
 }
@@ -165,8 +166,8 @@ absl::StatusOr<Job> PruneIntake::Submit() {
 void PruneIntake::Abandon() {
   if (taken_) return;
   for (Part* part : {&weight_, &gram_, &activations_}) part->upload.Abandon();
-  context_.transient->Release(spec_.weight);
-  context_.transient->Release(spec_.gram);
+  context_.tensors->ReleaseTransient(spec_.weight);
+  context_.tensors->ReleaseTransient(spec_.gram);
 }
 
 }  // namespace sparsefw::server

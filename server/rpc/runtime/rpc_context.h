@@ -22,7 +22,6 @@
 #include "server/rpc/runtime/shared_names.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/tensors/tensor_store.h"
-#include "server/tensors/transient_tensors.h"
 #include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/v1/prune_service.pb.h"
@@ -74,7 +73,6 @@ struct RpcContext {
   Metrics* metrics = nullptr;
   ReactorRegistry* registry = nullptr;
   const Connections* connections = nullptr;
-  TransientTensors* transient = nullptr;
   ResultFetches* fetches = nullptr;
   // Each has threads of its own, so that the quick never wait for the long, nor those
   // that wait for the disk for those that compute.

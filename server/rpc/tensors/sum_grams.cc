@@ -14,7 +14,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/tenant_view.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
@@ -159,7 +159,7 @@ absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner) {
   if (const auto* tensor = std::get_if<TensorInfo>(&made)) return *tensor;
   upload_ = std::get<UploadInfo>(made);
   context_.sums.Enter(upload_->name);
-  row_ = upload_->committed_size / (spec.cols * ElementBytes(spec.dtype));
+  row_ = upload_->committed_size / (spec.cols * static_cast<int64_t>(SizeOf(spec.dtype)));
   return std::nullopt;
 }
 
@@ -167,8 +167,8 @@ absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner) {
 // bytes that any of them would write.
 absl::Status GramSum::SumBlock() {
   const TensorSpec& spec = upload_->spec;
-  const bool wide = spec.dtype == TensorDType::kF64;
-  const int64_t row_bytes = spec.cols * ElementBytes(spec.dtype);
+  const bool wide = spec.dtype == DType::kF64;
+  const int64_t row_bytes = spec.cols * static_cast<int64_t>(SizeOf(spec.dtype));
   const int64_t rows = std::min(RowsAtOnce(parts_), spec.rows - row_);
   sum_.resize(static_cast<size_t>(rows * spec.cols));
   SumRows(parts_, row_, sum_);

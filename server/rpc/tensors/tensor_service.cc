@@ -23,23 +23,19 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, con
   SPARSEFW_RETURN_IF_ERROR(context.registry->Admit());
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
-  absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created =
+  absl::StatusOr<UploadSpec> spec =
       Invalid("SPEC_INVALID", "content must be a tensor or a gram; got neither");
-  if (request.has_tensor()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(request.tensor()));
-    created = context.tensors->CreateUpload(spec, request.request_id(), owner,
-                                            UploadLife::kResumable, DigestOf(request));
-  } else if (request.has_gram()) {
-    SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(request.gram()));
-    created = context.tensors->CreateGramUpload(spec, request.request_id(), owner,
-                                                UploadLife::kResumable, DigestOf(request));
-  }
-  SPARSEFW_RETURN_IF_ERROR(created.status());
+  if (request.has_tensor()) spec = FromProto(request.tensor());
+  if (request.has_gram()) spec = FromProto(request.gram());
+  SPARSEFW_RETURN_IF_ERROR(spec.status());
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const auto created, context.tensors->CreateUpload(*spec, request.request_id(), owner,
+                                                        UploadLife::kResumable, DigestOf(request)));
   v1::CreateUploadResponse response;
-  if (const auto* upload = std::get_if<UploadInfo>(&*created)) {
+  if (const auto* upload = std::get_if<UploadInfo>(&created)) {
     *response.mutable_upload() = ToProto(*upload);
   } else {
-    *response.mutable_tensor() = ToProto(std::get<TensorInfo>(*created));
+    *response.mutable_tensor() = ToProto(std::get<TensorInfo>(created));
   }
   return response;
 }

@@ -1,36 +1,19 @@
 #include "server/rpc/tensors/upload_sink.h"
 
 #include <span>
+#include <variant>
 
-#include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/tenant_view.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
-namespace {
-
-std::span<const std::byte> BytesOf(const std::string& data) {
-  return std::as_bytes(std::span(data));
-}
-
-}  // namespace
-
-// A call without a request_id always makes a new upload.
-absl::Status UploadSink::Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created) {
-  SPARSEFW_RETURN_IF_ERROR(created.status());
-  name_ = key_ = std::get<UploadInfo>(*created).name;
+absl::Status UploadSink::Create(const UploadSpec& spec, const Owner& owner, UploadLife life) {
+  SPARSEFW_ASSIGN_OR_RETURN(const auto created,
+                            context_.tensors->CreateUpload(spec, "", owner, life));
+  // A call without a request_id always makes a new upload.
+  name_ = key_ = std::get<UploadInfo>(created).name;
   own_ = true;
   return absl::OkStatus();
-}
-
-absl::Status UploadSink::Create(const v1::TensorSpec& spec, const Owner& owner, UploadLife life) {
-  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec converted, FromProto(spec));
-  return Created(context_.tensors->CreateUpload(converted, "", owner, life));
-}
-
-absl::Status UploadSink::Create(const v1::GramSpec& spec, const Owner& owner, UploadLife life) {
-  SPARSEFW_ASSIGN_OR_RETURN(const GramSpec converted, FromProto(spec));
-  return Created(context_.tensors->CreateGramUpload(converted, "", owner, life));
 }
 
 absl::Status UploadSink::Use(std::string_view tenant, std::string_view name) {
@@ -44,18 +27,12 @@ absl::Status UploadSink::ByItsName(const absl::Status& status) const {
   return absl::IsNotFound(status) ? UploadNotFound(name_) : status;
 }
 
-absl::Status UploadSink::Write(const v1::Chunk& chunk) {
-  const auto written =
-      context_.tensors->Write(key_, chunk.offset(), BytesOf(chunk.data()), chunk.crc32c());
-  if (written.ok()) committed_ = *written;
-  return ByItsName(written.status());
-}
-
-absl::Status UploadSink::Accumulate(int64_t token_offset, const std::string& data,
-                                    uint32_t crc32c) {
-  const auto summed = context_.tensors->Accumulate(key_, token_offset, BytesOf(data), crc32c);
-  if (summed.ok()) committed_ = *summed;
-  return ByItsName(summed.status());
+absl::Status UploadSink::Append(UploadKind kind, int64_t offset, const std::string& data,
+                                uint32_t crc32c) {
+  const auto appended =
+      context_.tensors->Append(key_, kind, offset, std::as_bytes(std::span(data)), crc32c);
+  if (appended.ok()) committed_ = *appended;
+  return ByItsName(appended.status());
 }
 
 absl::StatusOr<UploadInfo> UploadSink::Commit() {

@@ -6,12 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 
 #include "absl/status/statusor.h"
 #include "server/rpc/runtime/rpc_context.h"
-#include "sparsefw/v1/tensor_service.pb.h"
 
 namespace sparsefw::server {
 
@@ -24,13 +21,12 @@ class UploadSink {
   // Makes an upload that belongs to this stream. No client knows its name, so
   // Abandon drops it unless it was finished.
   // `life` is not kResumable.
-  absl::Status Create(const v1::TensorSpec& spec, const Owner& owner, UploadLife life);
-  absl::Status Create(const v1::GramSpec& spec, const Owner& owner, UploadLife life);
+  absl::Status Create(const UploadSpec& spec, const Owner& owner, UploadLife life);
   // Writes to an upload made before, which outlives the stream.
   absl::Status Use(std::string_view tenant, std::string_view name);
 
-  absl::Status Write(const v1::Chunk& chunk);
-  absl::Status Accumulate(int64_t token_offset, const std::string& data, uint32_t crc32c);
+  // See TensorStore::Append.
+  absl::Status Append(UploadKind kind, int64_t offset, const std::string& data, uint32_t crc32c);
   absl::StatusOr<UploadInfo> Commit();
   absl::StatusOr<TensorInfo> Finish(std::optional<uint32_t> total_crc32c);
   void Abandon();
@@ -43,8 +39,6 @@ class UploadSink {
   int64_t committed() const { return committed_; }
 
  private:
-  absl::Status Created(absl::StatusOr<std::variant<UploadInfo, TensorInfo>> created);
-
   // About the name that the client knows.
   absl::Status ByItsName(const absl::Status& status) const;
 

@@ -40,11 +40,13 @@ class UploadStream {
     SPARSEFW_RETURN_IF_ERROR(Resolve(request));
     if constexpr (kSums) {
       if (!request.data().empty()) {
-        SPARSEFW_RETURN_IF_ERROR(
-            upload_.Accumulate(request.token_offset(), request.data(), request.crc32c()));
+        SPARSEFW_RETURN_IF_ERROR(upload_.Append(UploadKind::kGram, request.token_offset(),
+                                                request.data(), request.crc32c()));
       }
     } else if (request.has_chunk()) {
-      SPARSEFW_RETURN_IF_ERROR(upload_.Write(request.chunk()));
+      const v1::Chunk& chunk = request.chunk();
+      SPARSEFW_RETURN_IF_ERROR(
+          upload_.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c()));
     }
     if (!request.finish()) return std::nullopt;
     return Finish(request);
@@ -78,7 +80,10 @@ class UploadStream {
       }
       return Invalid("TARGET_INVALID", "only the first message of a stream may name its target");
     }
-    if (request.has_spec()) return upload_.Create(request.spec(), owner_, UploadLife::kStream);
+    if (request.has_spec()) {
+      SPARSEFW_ASSIGN_OR_RETURN(const auto spec, FromProto(request.spec()));
+      return upload_.Create(spec, owner_, UploadLife::kStream);
+    }
     if (!request.upload().empty()) return upload_.Use(owner_.tenant, request.upload());
     return Invalid(
         "TARGET_INVALID",

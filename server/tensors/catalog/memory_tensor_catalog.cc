@@ -1,7 +1,8 @@
 #include <atomic>
 
+#include "server/identity/random_hex.h"
 #include "server/tensors/catalog/tensor_catalog.h"
-#include "server/tensors/random_id.h"
+#include "server/tensors/spool/spool.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -13,14 +14,11 @@ class MemoryTensorCatalog final : public TensorCatalog {
   bool durable() const override { return false; }
 
   absl::StatusOr<Contents> Load() override {
-    SPARSEFW_ASSIGN_OR_RETURN(std::string salt, RandomId());
+    SPARSEFW_ASSIGN_OR_RETURN(std::string salt, RandomHex(kIdBytes));
     return Contents{{}, std::move(salt), kMemoryStore};
   }
 
   absl::StatusOr<int64_t> Insert(const TensorRecord& /*record*/) override { return ++last_number_; }
-  absl::StatusOr<int64_t> Publish(const TensorRecord& /*record*/) override {
-    return ++last_number_;
-  }
 
   absl::Status Commit(std::string_view /*id*/, const UploadProgress& /*progress*/) override {
     return absl::OkStatus();

@@ -76,14 +76,12 @@ class TensorCatalog {
   };
   virtual absl::StatusOr<Contents> Load() = 0;
 
-  // Returns its number. A record with the same request id of the same tenant is one
-  // whose deletion failed: it is replaced.
+  // Returns its number, a new one. Takes the place of the record with this id, which is an upload
+  // that has become this complete tensor, and of one with the same request id of the same tenant,
+  // whose deletion failed.
   virtual absl::StatusOr<int64_t> Insert(const TensorRecord& record) = 0;
   // Stores the progress of an upload. Nothing happens when it is not there.
   virtual absl::Status Commit(std::string_view id, const UploadProgress& progress) = 0;
-  // The record of the upload `record.id`, if there is one, becomes this one, which is
-  // complete. Returns its number.
-  virtual absl::StatusOr<int64_t> Publish(const TensorRecord& record) = 0;
   // Ids that are not there are passed over.
   virtual absl::Status Delete(std::span<const std::string> ids) = 0;
 

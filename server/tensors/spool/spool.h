@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_TENSORS_SPOOL_SPOOL_H_
 #define SPARSEFW_SERVER_TENSORS_SPOOL_SPOOL_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,16 @@
 #include "absl/status/statusor.h"
 
 namespace sparsefw::server {
+
+// Bytes of the ids of tensors and their files: random, so that they cannot be guessed.
+inline constexpr size_t kIdBytes = 16;
+// An id is these bytes in lower-case hexadecimal.
+inline constexpr size_t kIdLength = 2 * kIdBytes;
+inline bool IsId(std::string_view text) {
+  return text.size() == kIdLength && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
 
 // Read-only memory of a file, unmapped when destroyed. Move only.
 class MappedBytes {

@@ -16,7 +16,6 @@
 
 #include "absl/strings/str_format.h"
 #include "server/net/descriptor.h"
-#include "server/tensors/random_id.h"
 #include "server/tensors/spool/file_remover.h"
 #include "server/tensors/spool/spool.h"
 #include "sparsefw/reason.h"

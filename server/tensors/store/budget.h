@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace sparsefw::server {
@@ -59,6 +60,28 @@ class Budget : public std::enable_shared_from_this<Budget> {
 
   const int64_t limit_;
   std::atomic<int64_t> used_{0};
+};
+
+// The room that tensors need in the store.
+struct RoomNeed {
+  int64_t bytes = 0;   // of memory and of disk
+  int64_t places = 0;  // one a tensor
+};
+
+// Counts in every budget of ours, those of the tenant too, until it is destroyed. Move only.
+class TensorRoom {
+ public:
+  TensorRoom() = default;
+  TensorRoom(Budget::Reservation bytes, Budget::Reservation places)
+      : bytes_(std::move(bytes)), places_(std::move(places)) {}
+
+  bool HasOne(int64_t bytes) const { return bytes_.amount() >= bytes && places_.amount() >= 1; }
+  // Takes the room of one tensor out of it, which it has.
+  TensorRoom TakeOne(int64_t bytes) { return {bytes_.Split(bytes), places_.Split(1)}; }
+
+ private:
+  Budget::Reservation bytes_;
+  Budget::Reservation places_;
 };
 
 }  // namespace sparsefw::server

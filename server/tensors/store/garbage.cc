@@ -6,21 +6,22 @@
 
 #include "server/failpoint/failpoint.h"
 #include "server/tensors/store/spool_match.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 
 // A record that cannot be deleted, on a full disk above all, must not keep the file. The
 // mark tells the next start that the file is missing for this reason, however many are.
-void SpooledTensorStore::DeleteRecords(std::vector<std::string> ids) {
+void TensorStore::DeleteRecords(std::vector<std::string> ids) {
   if (ids.empty() || catalog_.Delete(ids).ok()) return;
   for (const std::string& id : ids) spool_->MarkDeleted(id);
   MutexLock lock(mutex_);
   std::ranges::move(ids, std::back_inserter(undeleted_));
 }
 
-void SpooledTensorStore::DeleteMarked(std::vector<std::string> ids) {
+void TensorStore::DeleteMarked(std::vector<std::string> ids) {
   if (ids.empty()) return;
   if (catalog_.Delete(ids).ok()) {
     for (const std::string& id : ids) spool_->UnmarkDeleted(id);
@@ -30,7 +31,7 @@ void SpooledTensorStore::DeleteMarked(std::vector<std::string> ids) {
   std::ranges::move(ids, std::back_inserter(undeleted_));
 }
 
-void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
+void TensorStore::Dispose(const StoredTensors& tensors) {
   for (size_t begin = 0; begin < tensors.size(); begin += kDeletedAtOnce) {
     const size_t end = std::min(begin + kDeletedAtOnce, tensors.size());
     std::vector<std::string> ids;
@@ -44,18 +45,41 @@ void SpooledTensorStore::Dispose(const StoredTensors& tensors) {
   }
 }
 
-void SpooledTensorStore::CollectGarbage() {
+void TensorStore::ReleaseTransient(std::string_view name) {
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<StoredTensor> found = tensors_.Find(IdOf(name, kTensorPrefix));
+    if (found == nullptr || !found->origin().transient) return;
+  }
+  DeleteTensor(name).IgnoreError();
+}
+
+void TensorStore::ReleaseTransientLeft() {
+  StoredTensors all;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, tensor] : tensors_) all.push_back(tensor);
+  }
+  for (const auto& tensor : all) ReleaseTransient("tensors/" + tensor->origin().id);
+}
+
+void TensorStore::CollectGarbage() {
   const absl::Time now = SteadyNow();
+  const absl::Time expiry = ExpiryNow(Now(), now);
   StoredTensors expired;
   std::vector<std::shared_ptr<Upload>> uploads;
   std::vector<std::string> undeleted;
   {
     MutexLock lock(mutex_);
-    expired = tensors_.TakeExpired(now, ExpiryNow(Now(), now));
+    expired = tensors_.TakeIf([now, expiry](StoredTensor& tensor) {
+      if (tensor.references() == 0) return tensor.Expired(now, expiry);
+      tensor.Touch(now);  // being held is being used
+      return false;
+    });
     for (const auto& tensor : expired) {
-      requests_.Erase(tensor->origin().owner.tenant, tensor->origin().request_id);
+      requests_.erase({tensor->origin().owner.tenant, tensor->origin().request_id});
     }
-    for (const auto& [id, upload] : uploads_) {
+    for (const auto& [number, upload] : uploads_) {
       if (upload->expire_time() <= now) uploads.push_back(upload);
     }
     undeleted.swap(undeleted_);
@@ -68,7 +92,7 @@ void SpooledTensorStore::CollectGarbage() {
 }
 
 // Only where a use makes a difference.
-void SpooledTensorStore::SaveUseTimes() {
+void TensorStore::SaveUseTimes() {
   if (options_.tensor_ttl == absl::InfiniteDuration()) return;
   std::vector<TensorCatalog::Use> uses;
   const absl::Time now = SteadyNow();
@@ -77,7 +101,7 @@ void SpooledTensorStore::SaveUseTimes() {
   {
     MutexLock lock(mutex_);
     saved = std::exchange(use_times_saved_, now);
-    for (const auto& tensor : tensors_.All()) {
+    for (const auto& [number, tensor] : tensors_) {
       const absl::Time used = tensor->use_time();
       if (used >= saved) uses.push_back({tensor->origin().id, used + to_wall});
     }

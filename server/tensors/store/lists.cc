@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "server/tensors/store/page_token.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -27,42 +28,48 @@ absl::StatusOr<uint64_t> StartOf(int page_size, std::string_view page_token,
   return *position;
 }
 
+bool Chooses(const TensorFilter& filter, const StoredTensor& tensor) {
+  const Owner& owner = tensor.origin().owner;
+  const TensorKind kind = tensor.spec().kind;
+  return (filter.tenant.empty() || owner.tenant == filter.tenant) &&
+         (filter.owner.empty() || owner.name == filter.owner) &&
+         (filter.kinds.empty() || std::ranges::find(filter.kinds, kind) != filter.kinds.end());
+}
+
 }  // namespace
 
-absl::StatusOr<TensorStore::Page> SpooledTensorStore::ListTensors(int page_size,
-                                                                  std::string_view page_token,
-                                                                  const TensorFilter& filter) {
+absl::StatusOr<TensorStore::Page> TensorStore::ListTensors(int page_size,
+                                                           std::string_view page_token,
+                                                           const TensorFilter& filter) {
   SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, token_salt_));
-  TensorTable::Page found;  // may hold the last reference to a tensor: gone after the lock
+  AgeTable<StoredTensor>::Page
+      found;  // may hold the last reference to a tensor: gone after the lock
   Page page;
   {
     MutexLock lock(mutex_);
-    found = tensors_.List(static_cast<size_t>(page_size), before, filter);
+    found =
+        tensors_.List(static_cast<size_t>(page_size), before,
+                      [&filter](const StoredTensor& tensor) { return Chooses(filter, tensor); });
   }
-  for (const auto& tensor : found.tensors) page.tensors.push_back(tensor->Info());
+  for (const auto& tensor : found.entries) page.tensors.push_back(tensor->Info());
   if (found.next) page.next_page_token = EncodePageToken(*found.next, token_salt_);
   return page;
 }
 
-absl::StatusOr<TensorStore::UploadPage> SpooledTensorStore::ListUploads(int page_size,
-                                                                        std::string_view page_token,
-                                                                        std::string_view tenant) {
+absl::StatusOr<TensorStore::UploadPage> TensorStore::ListUploads(int page_size,
+                                                                 std::string_view page_token,
+                                                                 std::string_view tenant) {
   SPARSEFW_ASSIGN_OR_RETURN(const uint64_t before, StartOf(page_size, page_token, upload_salt_));
-  std::vector<std::shared_ptr<Upload>> found;
+  AgeTable<Upload>::Page found;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, upload] : uploads_) {
-      const bool chosen = tenant.empty() || upload->origin().owner.tenant == tenant;
-      if (chosen && upload->number() < before) found.push_back(upload);
-    }
+    found = uploads_.List(static_cast<size_t>(page_size), before, [tenant](const Upload& upload) {
+      return tenant.empty() || upload.origin().owner.tenant == tenant;
+    });
   }
-  std::ranges::sort(found, std::ranges::greater(), &Upload::number);
   UploadPage page;
-  if (found.size() > static_cast<size_t>(page_size)) {
-    found.resize(static_cast<size_t>(page_size));
-    page.next_page_token = EncodePageToken(found.back()->number(), upload_salt_);
-  }
-  for (const auto& upload : found) {
+  if (found.next) page.next_page_token = EncodePageToken(*found.next, upload_salt_);
+  for (const auto& upload : found.entries) {
     // The upload has ended in between.
     absl::StatusOr<UploadInfo> info = upload->Info();
     if (info.ok()) {

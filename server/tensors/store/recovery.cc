@@ -4,17 +4,18 @@
 #include <utility>
 #include <vector>
 
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/store/spool_match.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_spec.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
 
 // The spec that an upload was made with. An accumulation's record has the spec of its result too.
-std::variant<TensorSpec, GramSpec> SpecOf(const TensorRecord& record) {
+UploadSpec SpecOf(const TensorRecord& record) {
   if (record.gram.has_value()) return *record.gram;
   return record.spec;
 }
@@ -28,45 +29,29 @@ absl::Status CheckIds(const TensorRecord& record) {
 
 }  // namespace
 
-std::string_view NameOf(StoreIncident::Kind kind) {
-  switch (kind) {
-    case StoreIncident::Kind::kOrphanFile:
-      return "orphan_file";
-    case StoreIncident::Kind::kMissingFile:
-      return "missing_file";
-    case StoreIncident::Kind::kDamagedUpload:
-      return "damaged_upload";
-    case StoreIncident::Kind::kCorruptTensor:
-      return "corrupt_tensor";
-    case StoreIncident::Kind::kCheckFailed:
-      return "check_failed";
-  }
-  return "other";
-}
-
-void SpooledTensorStore::Report(StoreIncident::Kind kind, std::string name, absl::Status cause) {
-  if (kind == StoreIncident::Kind::kCorruptTensor) corrupt_.fetch_add(1);
-  if (options_.on_incident) options_.on_incident({kind, std::move(name), std::move(cause)});
+void TensorStore::Report(std::string_view kind, std::string name, absl::Status cause) {
+  if (kind == StoreIncident::kCorruptTensor) corrupt_.fetch_add(1);
+  if (options_.on_incident) options_.on_incident({kind, std::move(name), {}, std::move(cause)});
 }
 
 // The record goes later, in one write with the others.
-void SpooledTensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
-                              std::vector<std::string>* lost) {
-  Report(record.complete ? StoreIncident::Kind::kMissingFile : StoreIncident::Kind::kDamagedUpload,
+void TensorStore::Lose(const TensorRecord& record, const absl::Status& cause,
+                       std::vector<std::string>* lost) {
+  Report(record.complete ? StoreIncident::kMissingFile : StoreIncident::kDamagedUpload,
          (record.complete ? "tensors/" : "uploads/") + record.id, cause);
   RemoveFiles(record);
   lost->push_back(record.id);
 }
 
-void SpooledTensorStore::RemoveFiles(const TensorRecord& record) {
+void TensorStore::RemoveFiles(const TensorRecord& record) {
   spool_->Remove(record.id).IgnoreError();
   if (!record.progress.sums.empty()) spool_->Remove(record.progress.sums).IgnoreError();
 }
 
-absl::Status SpooledTensorStore::Recover() {
+absl::Status TensorStore::Recover() {
   SPARSEFW_ASSIGN_OR_RETURN(TensorCatalog::Contents contents, catalog_.Load());
   token_salt_ = std::move(contents.salt);
-  SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(upload_salt_, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(const Leftovers left, FindLeftovers(contents));
   std::vector<std::string> lost;
   for (const TensorRecord& record : contents.records) {
@@ -84,13 +69,13 @@ absl::Status SpooledTensorStore::Recover() {
   DeleteMarked({left.deleted.begin(), left.deleted.end()});
   for (const std::string& id : left.orphans) {
     SPARSEFW_RETURN_IF_ERROR(spool_->Remove(id));
-    if (catalog_.durable()) Report(StoreIncident::Kind::kOrphanFile, id, absl::OkStatus());
+    if (catalog_.durable()) Report(StoreIncident::kOrphanFile, id, absl::OkStatus());
   }
   if (unchecked_.load() > 0) checker_ = std::thread([this] { CheckInBackground(); });
   return absl::OkStatus();
 }
 
-void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost) {
+void TensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::string>* lost) {
   const int64_t size = ByteSize(record.spec);
   absl::StatusOr<std::unique_ptr<SpoolFile>> file = spool_->Adopt(record.id, size);
   if (absl::IsNotFound(file.status())) return Lose(record, file.status(), lost);
@@ -113,17 +98,18 @@ void SpooledTensorStore::RecoverTensor(const TensorRecord& record, std::vector<s
     unchecked_.fetch_add(1);
   } else {
     tensor->MarkCorrupt(file.status());
-    Report(StoreIncident::Kind::kCorruptTensor, name, file.status());
+    Report(StoreIncident::kCorruptTensor, name, file.status());
   }
-  if (record.transient) transient_left_.push_back(name);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {SpecOf(record), record.owner, record.fingerprint},
-                   record.id);
+  if (!record.request_id.empty()) {
+    requests_.emplace(std::pair(record.owner.tenant, record.request_id),
+                      Entry{{SpecOf(record), record.owner, record.fingerprint}, record.id});
+  }
   tensors_.Insert(std::move(tensor));
 }
 
-void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
-  const std::variant<TensorSpec, GramSpec> spec = SpecOf(record);
+void TensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {
+  const UploadSpec spec = SpecOf(record);
   const UploadRoom bytes = RoomOf(spec, true);
   ContentRoom room{record.id,
                    spool_,
@@ -137,21 +123,23 @@ void SpooledTensorStore::RecoverUpload(const TensorRecord& record, std::vector<s
     MutexLock lock(mutex_);
     return ++newest_upload_;
   };
-  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload = std::make_shared<Upload>(record, MakeContent(spec, std::move(room)), number(),
-                                         record.create_time, options_.upload_idle_ttl, true, self);
+                                         record.create_time, options_.upload_idle_ttl, true, this);
   if (absl::Status recovered = upload->Recover(record.progress); !recovered.ok()) {
     return Lose(record, recovered, lost);
   }
   accounts_.AdoptUpload(record.owner.tenant);
   MutexLock lock(mutex_);
-  requests_.Insert(record.request_id, {spec, record.owner, record.fingerprint}, record.id);
-  uploads_.emplace(record.id, std::move(upload));
+  if (!record.request_id.empty()) {
+    requests_.emplace(std::pair(record.owner.tenant, record.request_id),
+                      Entry{{spec, record.owner, record.fingerprint}, record.id});
+  }
+  uploads_.Insert(std::move(upload));
 }
 
 // Nothing is removed before it is clear that folder and catalog belong together. Parts without
 // a record and what is marked as deleted tell of a kill, however many there are.
-absl::StatusOr<SpooledTensorStore::Leftovers> SpooledTensorStore::FindLeftovers(
+absl::StatusOr<TensorStore::Leftovers> TensorStore::FindLeftovers(
     const TensorCatalog::Contents& contents) {
   std::unordered_set<std::string> named;
   for (const TensorRecord& record : contents.records) {
@@ -189,23 +177,24 @@ absl::StatusOr<SpooledTensorStore::Leftovers> SpooledTensorStore::FindLeftovers(
   return left;
 }
 
-absl::Status SpooledTensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
+absl::Status TensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
   if (!tensor.unchecked()) return absl::OkStatus();
   const absl::Status checked = tensor.CheckBytes(stop);
   if (tensor.unchecked() || !tensor.TakeReport()) return checked;
   unchecked_.fetch_sub(1);
   if (!checked.ok()) {
-    Report(StoreIncident::Kind::kCorruptTensor, "tensors/" + tensor.origin().id, checked);
+    Report(StoreIncident::kCorruptTensor, "tensors/" + tensor.origin().id, checked);
   }
   return checked;
 }
 
-void SpooledTensorStore::CheckInBackground() {
+void TensorStore::CheckInBackground() {
   StoredTensors all;
   {
     MutexLock lock(mutex_);
-    all = tensors_.All();
-    std::erase_if(all, [](const auto& tensor) { return !tensor->unchecked(); });
+    for (const auto& [number, tensor] : tensors_) {
+      if (tensor->unchecked()) all.push_back(tensor);
+    }
   }
   for (const std::shared_ptr<StoredTensor>& tensor : all) {
     if (stopping_.load()) return;
@@ -215,7 +204,7 @@ void SpooledTensorStore::CheckInBackground() {
       MutexLock lock(mutex_);
       if (tensors_.Find(tensor->origin().id) == nullptr) continue;  // deleted meanwhile
     }
-    Report(StoreIncident::Kind::kCheckFailed, "tensors/" + tensor->origin().id, checked);
+    Report(StoreIncident::kCheckFailed, "tensors/" + tensor->origin().id, checked);
   }
 }
 

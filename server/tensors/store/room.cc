@@ -2,7 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -28,8 +29,7 @@ absl::Status NotFree(Reason reason, std::string_view what, int64_t bytes, std::s
 
 }  // namespace
 
-absl::Status SpooledTensorStore::CheckBytes(std::string_view what, int64_t host,
-                                            int64_t disk) const {
+absl::Status TensorStore::CheckBytes(std::string_view what, int64_t host, int64_t disk) const {
   if (host > budget_->limit()) return TooLarge(what, host, "budget_bytes", budget_->limit());
   if (disk > disk_budget_->limit()) {
     return TooLarge(what, disk, "disk_budget_bytes", disk_budget_->limit());
@@ -37,28 +37,27 @@ absl::Status SpooledTensorStore::CheckBytes(std::string_view what, int64_t host,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Budget::Reservation> SpooledTensorStore::ReserveHost(std::string_view what,
-                                                                    int64_t bytes) {
+absl::StatusOr<Budget::Reservation> TensorStore::ReserveHost(std::string_view what, int64_t bytes) {
   if (auto reservation = budget_->TryReserve(bytes)) return *std::move(reservation);
   return NotFree("HOST_MEMORY", what, bytes, "memory budget", budget_->used(), budget_->limit());
 }
 
-int64_t SpooledTensorStore::DiskUsedBeside() const {
+int64_t TensorStore::DiskUsedBeside() const {
   if (options_.disk_budget_bytes == 0 || !options_.disk_used_beside) return 0;
   return options_.disk_used_beside();
 }
 
-absl::StatusOr<Budget::Reservation> SpooledTensorStore::ReserveDisk(std::string_view what,
-                                                                    int64_t bytes, int64_t beside) {
+absl::StatusOr<Budget::Reservation> TensorStore::ReserveDisk(std::string_view what, int64_t bytes,
+                                                             int64_t beside) {
   auto reservation = disk_budget_->TryReserve(bytes, disk_budget_->limit() - beside);
   if (reservation) return *std::move(reservation);
   return NotFree("DISK_BUDGET", what, bytes, "disk budget", disk_budget_->used() + beside,
                  disk_budget_->limit());
 }
 
-absl::StatusOr<ContentRoom> SpooledTensorStore::ReserveUpload(const Request& request,
-                                                              const std::string& id, bool recorded,
-                                                              int64_t disk_beside) {
+absl::StatusOr<ContentRoom> TensorStore::ReserveUpload(const Request& request,
+                                                       const std::string& id, bool recorded,
+                                                       int64_t disk_beside) {
   if (request.tensor_bytes > options_.max_tensor_bytes) {
     return TooLarge("a tensor", request.tensor_bytes, "max_tensor_bytes",
                     options_.max_tensor_bytes);
@@ -75,7 +74,7 @@ absl::StatusOr<ContentRoom> SpooledTensorStore::ReserveUpload(const Request& req
   return room;
 }
 
-absl::Status SpooledTensorStore::CheckRoom(const RoomNeed& need) const {
+absl::Status TensorStore::CheckRoom(const RoomNeed& need) const {
   SPARSEFW_RETURN_IF_ERROR(CheckBytes(kResults, need.bytes, need.bytes));
   if (need.places <= options_.max_tensors) return absl::OkStatus();
   return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
@@ -83,8 +82,7 @@ absl::Status SpooledTensorStore::CheckRoom(const RoomNeed& need) const {
                 options_.max_tensors, need.places);
 }
 
-absl::StatusOr<TensorRoom> SpooledTensorStore::ReserveRoom(const RoomNeed& need,
-                                                           const Owner& owner) {
+absl::StatusOr<TensorRoom> TensorStore::ReserveRoom(const RoomNeed& need, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRoom(need));
   SPARSEFW_ASSIGN_OR_RETURN(Budget::Reservation places,
                             accounts_.ReservePlaces(owner.tenant, need.places));
@@ -97,15 +95,15 @@ absl::StatusOr<TensorRoom> SpooledTensorStore::ReserveRoom(const RoomNeed& need,
   return TensorRoom(std::move(bytes), std::move(places));
 }
 
-TensorRoom SpooledTensorStore::KeepRoom(const RoomNeed& need, const Owner& owner) {
+TensorRoom TensorStore::KeepRoom(const RoomNeed& need, const Owner& owner) {
   Budget::Reservation bytes = budget_->Adopt(need.bytes);
   bytes.Join(disk_budget_->Adopt(need.bytes));
   bytes.Join(accounts_.Adopt(owner.tenant, need.bytes));
   return TensorRoom(std::move(bytes), accounts_.AdoptPlaces(owner.tenant, need.places));
 }
 
-absl::StatusOr<TensorRoom> SpooledTensorStore::TakeRoom(TensorRoom* room, int64_t bytes,
-                                                        const Owner& owner) {
+absl::StatusOr<TensorRoom> TensorStore::TakeRoom(TensorRoom* room, int64_t bytes,
+                                                 const Owner& owner) {
   if (room == nullptr) return ReserveRoom({bytes, 1}, owner);
   if (room->HasOne(bytes)) return room->TakeOne(bytes);
   return KeepRoom({bytes, 1}, owner);  // a result is never refused

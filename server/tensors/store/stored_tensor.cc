@@ -4,60 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
-
-// A handle's reference to its tensor, counted or not.
-class Reference {
- public:
-  Reference(std::shared_ptr<StoredTensor> tensor, bool counted)
-      : tensor_(std::move(tensor)), counted_(counted) {}
-  Reference(Reference&&) = default;
-  Reference& operator=(Reference&&) = delete;
-  ~Reference() {
-    if (counted_ && tensor_ != nullptr) tensor_->DropReference();
-  }
-  const StoredTensor& tensor() const { return *tensor_; }
-
- private:
-  std::shared_ptr<StoredTensor> tensor_;
-  bool counted_;
-};
-
-class Handle final : public TensorHandle {
- public:
-  Handle(Reference reference, std::shared_ptr<const MappedBytes> mapped)
-      : reference_(std::move(reference)),
-        info_(reference_.tensor().Info()),
-        mapped_(std::move(mapped)) {}
-
-  const TensorInfo& info() const override { return info_; }
-  std::span<const std::byte> bytes() const override { return mapped_->bytes(); }
-
-  ConstMatrixView matrix() const override {
-    const std::optional<DType> dtype = MatrixDType(info_.spec.dtype);
-    if (!dtype) return ConstMatrixView();
-    return ConstMatrixView(bytes().data(), *dtype, info_.spec.rows, info_.spec.cols);
-  }
-
-  absl::StatusOr<Mask> mask() const override {
-    return Mask::FromBytes(info_.spec.rows, info_.spec.cols, bytes());
-  }
-
-  absl::Status CheckValues(absl::FunctionRef<absl::Status()> check) const override {
-    return reference_.tensor().CheckValues(check);
-  }
-
- private:
-  const Reference reference_;  // released last: after the bytes are unmapped
-  const TensorInfo info_;
-  const std::shared_ptr<const MappedBytes> mapped_;
-};
 
 TensorInfo MakeInfo(const Origin& origin, const CompleteTensor& content, absl::Time create_time,
                     absl::Time expire_time) {
@@ -97,7 +50,7 @@ StoredTensor::StoredTensor(Origin origin, CompleteTensor content, int64_t number
     : origin_(std::move(origin)),
       info_(MakeInfo(origin_, content, create_time, expire_time)),
       content_(std::move(content)),
-      number_(number),
+      number_(static_cast<uint64_t>(number)),
       idle_ttl_(idle_ttl),
       use_time_ns_(absl::ToUnixNanos(use_time)),
       unchecked_(content_.unchecked) {}
@@ -158,21 +111,30 @@ absl::StatusOr<std::shared_ptr<const MappedBytes>> StoredTensor::Map() const {
   return shared;
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Hold(
-    std::shared_ptr<StoredTensor> tensor) {
-  const StoredTensor& held = *tensor;
-  Reference reference(std::move(tensor), true);
-  SPARSEFW_RETURN_IF_ERROR(held.CheckBytes(nullptr));
-  SPARSEFW_ASSIGN_OR_RETURN(auto mapped, held.Map());
-  return std::make_shared<const Handle>(std::move(reference), std::move(mapped));
+absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Open(
+    std::shared_ptr<const StoredTensor> tensor) {
+  SPARSEFW_RETURN_IF_ERROR(tensor->CheckBytes(nullptr));
+  SPARSEFW_ASSIGN_OR_RETURN(auto mapped, tensor->Map());
+  return std::make_shared<const TensorHandle>(std::move(tensor), std::move(mapped));
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Open(
-    std::shared_ptr<StoredTensor> tensor) {
-  const StoredTensor& opened = *tensor;
-  SPARSEFW_RETURN_IF_ERROR(opened.CheckBytes(nullptr));
-  SPARSEFW_ASSIGN_OR_RETURN(auto mapped, opened.Map());
-  return std::make_shared<const Handle>(Reference(std::move(tensor), false), std::move(mapped));
+TensorHandle::TensorHandle(std::shared_ptr<const StoredTensor> tensor,
+                           std::shared_ptr<const MappedBytes> mapped)
+    : tensor_(std::move(tensor)), info_(tensor_->Info()), mapped_(std::move(mapped)) {}
+
+std::span<const std::byte> TensorHandle::bytes() const { return mapped_->bytes(); }
+
+ConstMatrixView TensorHandle::matrix() const {
+  if (info_.spec.dtype == DType::kBool) return ConstMatrixView();
+  return ConstMatrixView(bytes().data(), info_.spec.dtype, info_.spec.rows, info_.spec.cols);
+}
+
+absl::StatusOr<Mask> TensorHandle::mask() const {
+  return Mask::FromBytes(info_.spec.rows, info_.spec.cols, bytes());
+}
+
+absl::Status TensorHandle::CheckValues(absl::FunctionRef<absl::Status()> check) const {
+  return tensor_->CheckValues(check);
 }
 
 }  // namespace sparsefw::server

@@ -7,17 +7,25 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/tensor_room.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/store/budget.h"
+#include "server/tensors/tensor_info.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
+
+inline constexpr std::string_view kUploadPrefix = "uploads/";
+inline constexpr std::string_view kTensorPrefix = "tensors/";
+// Empty, which no id is, for the name of anything else.
+inline std::string_view IdOf(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
+}
 
 // A tensor made by an upload or the server: checked, not yet visible.
 struct CompleteTensor {
@@ -39,7 +47,7 @@ class StoredTensor {
 
   const Origin& origin() const { return origin_; }
   const TensorSpec& spec() const { return info_.spec; }
-  int64_t number() const { return number_; }
+  uint64_t number() const { return number_; }
   absl::Time use_time() const;  // steady
   absl::Time expire_time() const;
   bool Expired(absl::Time steady, absl::Time expiry) const {
@@ -65,13 +73,9 @@ class StoredTensor {
   void MarkCorrupt(absl::Status why);
   bool unchecked() const { return unchecked_.load(std::memory_order_acquire); }
 
-  // A handle that counts as a reference. Takes over one that was added before,
-  // also when it fails.
-  static absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(
-      std::shared_ptr<StoredTensor> tensor);
-  // A handle that does not.
+  // A handle that keeps `tensor` until its bytes are unmapped.
   static absl::StatusOr<std::shared_ptr<const TensorHandle>> Open(
-      std::shared_ptr<StoredTensor> tensor);
+      std::shared_ptr<const StoredTensor> tensor);
   // True for the first caller.
   bool TakeReport() { return !reported_.exchange(true); }
 
@@ -82,7 +86,7 @@ class StoredTensor {
   const Origin origin_;
   const TensorInfo info_;         // but for reference_count and expire_time
   const CompleteTensor content_;  // without a file: it is corrupt
-  const int64_t number_;
+  const uint64_t number_;
   const absl::Duration idle_ttl_;
   std::atomic<int> references_{0};
   std::atomic<int64_t> use_time_ns_;

@@ -2,13 +2,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/tensor_spec.h"
+#include "server/tensors/tensor_store.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
-UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable) {
+UploadRoom RoomOf(const UploadSpec& spec, bool resumable) {
   if (const auto* tensor = std::get_if<TensorSpec>(&spec)) {
     return {ByteSize(*tensor), ByteSize(*tensor)};
   }
@@ -18,28 +19,20 @@ UploadRoom RoomOf(const std::variant<TensorSpec, GramSpec>& spec, bool resumable
   return {*GramHostBytes(gram), ByteSize(ResultSpec(gram, 0)) + states};  // by ValidateSpec
 }
 
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateUpload(
-    const TensorSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
-    std::string_view fingerprint) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  if (spec.kind == TensorKind::kPrunedWeight) {
+absl::StatusOr<TensorStore::Created> TensorStore::CreateUpload(const UploadSpec& spec,
+                                                               std::string_view request_id,
+                                                               const Owner& owner, UploadLife life,
+                                                               std::string_view fingerprint) {
+  SPARSEFW_RETURN_IF_ERROR(std::visit([](const auto& one) { return ValidateSpec(one); }, spec));
+  const auto* gram = std::get_if<GramSpec>(&spec);
+  const TensorSpec result = gram != nullptr ? ResultSpec(*gram, 0) : std::get<TensorSpec>(spec);
+  if (result.kind == TensorKind::kPrunedWeight) {
     return Invalid("SPEC_INVALID",
                    "kind of an upload must be WEIGHT, GRAM, SALIENCY or MASK; got "
                    "PRUNED_WEIGHT, which only the server makes");
   }
-  return CreateAny(
-      Request{request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(spec)});
-}
-
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateGramUpload(
-    const GramSpec& spec, std::string_view request_id, const Owner& owner, UploadLife life,
-    std::string_view fingerprint) {
-  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  return CreateAny(Request{
-      request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(ResultSpec(spec, 0))});
-}
-
-absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const Request& request) {
+  const Request request{
+      request_id, {spec, owner, std::string(fingerprint)}, life, ByteSize(result)};
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(auto found, FindOrAdd(request));
     if (auto* tensor = std::get_if<TensorInfo>(&found)) return *std::move(tensor);
@@ -53,14 +46,14 @@ absl::StatusOr<SpooledTensorStore::Created> SpooledTensorStore::CreateAny(const 
 }
 
 // An entry belongs to an upload or to the tensor that it has become.
-absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::FindEarlier(
+absl::StatusOr<std::optional<TensorStore::Existing>> TensorStore::FindEarlier(
     const Request& request) {
   if (request.id.empty()) return std::nullopt;
-  const RequestIndex::Entry* entry = requests_.Find(request.body.owner.tenant, request.id);
-  if (entry == nullptr) return std::nullopt;
-  const auto upload = uploads_.find(entry->id);
-  const bool open = upload != uploads_.end();
-  const RequestBody& earlier = entry->body;
+  const auto found = requests_.find({request.body.owner.tenant, std::string(request.id)});
+  if (found == requests_.end()) return std::nullopt;
+  const auto& [earlier, id] = found->second;
+  std::shared_ptr<Upload> upload = uploads_.Find(id);
+  const bool open = upload != nullptr;
   // An open upload of an earlier version is a client's: a stream of our own must not write
   // into it.
   const bool same_request = earlier.fingerprint.empty()
@@ -71,12 +64,12 @@ absl::StatusOr<std::optional<SpooledTensorStore::Existing>> SpooledTensorStore::
                    "request_id must be new for a request with another body; got \"%s\" again",
                    Printable(request.id));
   }
-  if (open) return upload->second;
-  return tensors_.Find(entry->id)->Info();
+  if (open) return upload;
+  return tensors_.Find(id)->Info();
 }
 
-absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const Request& request) {
-  SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomId());
+absl::StatusOr<TensorStore::Existing> TensorStore::FindOrAdd(const Request& request) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::string id, RandomHex(kIdBytes));
   const int64_t disk_beside = DiskUsedBeside();
   MutexLock lock(mutex_);
   SPARSEFW_ASSIGN_OR_RETURN(std::optional<Existing> earlier, FindEarlier(request));
@@ -92,17 +85,18 @@ absl::StatusOr<SpooledTensorStore::Existing> SpooledTensorStore::FindOrAdd(const
   origin.from_upload = true;
   origin.transient = request.life == UploadLife::kJob;
   if (const auto* gram = std::get_if<GramSpec>(&request.body.spec)) origin.gram = *gram;
-  Upload::Keeper* const self = this;  // a private base: make_shared could not convert
   auto upload =
       std::make_shared<Upload>(std::move(origin), MakeContent(request.body.spec, std::move(room)),
-                               ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, self);
-  requests_.Insert(request.id, request.body, id);
-  uploads_.emplace(std::move(id), upload);
+                               ++newest_upload_, Now(), options_.upload_idle_ttl, recorded, this);
+  if (!request.id.empty()) {
+    requests_.emplace(std::pair(request.body.owner.tenant, request.id), Entry{request.body, id});
+  }
+  uploads_.Insert(upload);
   return upload;
 }
 
-std::unique_ptr<UploadContent> SpooledTensorStore::MakeContent(
-    const std::variant<TensorSpec, GramSpec>& spec, ContentRoom room) const {
+std::unique_ptr<UploadContent> TensorStore::MakeContent(const UploadSpec& spec,
+                                                        ContentRoom room) const {
   if (const auto* gram = std::get_if<GramSpec>(&spec)) {
     return MakeGramContent(*gram, std::move(room), accumulators_);
   }

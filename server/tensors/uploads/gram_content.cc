@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/tensor_spec.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -27,61 +27,24 @@ absl::Status OutOfMemory(std::string_view what) {
                       "%s must fit into host memory; it does not", what);
 }
 
-// Writes rows of doubles as the dtype of the result and sums up their checksum.
-class ResultWriter {
+// Writes a file from its beginning, and sums up the checksum.
+class FileWriter {
  public:
-  ResultWriter(SpoolFile& file, TensorDType dtype) : file_(file), dtype_(dtype) {}
+  explicit FileWriter(SpoolFile& file) : file_(file) {}
 
-  absl::Status Write(GramAccumulator& sum) {
-    const int64_t cols = sum.d_in();
-    std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
-    for (int64_t row = 0; row < cols; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, cols - row);
-      SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
-      const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
-      SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, dtype_));
-      if (dtype_ == TensorDType::kF64) {
-        SPARSEFW_RETURN_IF_ERROR(Append(std::as_bytes(block)));
-        continue;
-      }
-      floats_.resize(block.size());
-      std::ranges::transform(block, floats_.begin(),
-                             [](double value) { return static_cast<float>(value); });
-      SPARSEFW_RETURN_IF_ERROR(Append(std::as_bytes(std::span(floats_))));
-    }
-    return absl::OkStatus();
-  }
-
-  uint32_t crc32c() const { return crc32c_; }
-
- private:
-  absl::Status Append(std::span<const std::byte> bytes) {
+  absl::Status Write(std::span<const std::byte> bytes) {
     SPARSEFW_RETURN_IF_ERROR(file_.Write(offset_, bytes));
     crc32c_ = ExtendCrc32c(crc32c_, bytes);
     offset_ += static_cast<int64_t>(bytes.size());
     return absl::OkStatus();
   }
-
-  SpoolFile& file_;
-  const TensorDType dtype_;
-  std::vector<float> floats_;
-  int64_t offset_ = 0;
-  uint32_t crc32c_ = 0;
-};
-
-// Rows of a state are short: they are written together.
-class BufferedWriter {
- public:
-  explicit BufferedWriter(SpoolFile& file) : file_(file) {}
-
+  // Rows of a state are short: they are written together.
   absl::Status Append(std::span<const std::byte> bytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
   }
   absl::Status Flush() {
-    SPARSEFW_RETURN_IF_ERROR(file_.Write(offset_, buffer_));
-    crc32c_ = ExtendCrc32c(crc32c_, buffer_);
-    offset_ += static_cast<int64_t>(buffer_.size());
+    SPARSEFW_RETURN_IF_ERROR(Write(buffer_));
     buffer_.clear();
     return absl::OkStatus();
   }
@@ -96,12 +59,34 @@ class BufferedWriter {
   uint32_t crc32c_ = 0;
 };
 
+// Rows of doubles, as the dtype of the result.
+absl::Status WriteResult(GramAccumulator& sum, DType dtype, FileWriter& writer) {
+  const int64_t cols = sum.d_in();
+  std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
+  std::vector<float> floats;
+  for (int64_t row = 0; row < cols; row += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, cols - row);
+    SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
+    const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
+    SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, dtype));
+    if (dtype == DType::kF64) {
+      SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(block)));
+      continue;
+    }
+    floats.resize(block.size());
+    std::ranges::transform(block, floats.begin(),
+                           [](double value) { return static_cast<float>(value); });
+    SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(floats))));
+  }
+  return absl::OkStatus();
+}
+
 class GramContent final : public UploadContent {
  public:
   GramContent(const GramSpec& spec, ContentRoom room, std::shared_ptr<Accumulators> accumulators)
-      : spec_(spec),
-        token_bytes_(spec.d_in * ElementBytes(spec.activation_dtype)),
-        room_(std::move(room)),
+      : UploadContent(std::move(room)),
+        spec_(spec),
+        token_bytes_(spec.d_in * static_cast<int64_t>(SizeOf(spec.activation_dtype))),
         accumulators_(std::move(accumulators)) {}
 
   UploadKind kind() const override { return UploadKind::kGram; }
@@ -166,15 +151,11 @@ class GramContent final : public UploadContent {
       if (sums_ != nullptr) sums_->Remove();
       sums_ = std::move(new_sums_);
     }
-    saved_ = progress;
+    UploadContent::Saved(progress);
   }
   void NotSaved(const UploadProgress& /*progress*/) override {
     if (new_sums_ != nullptr) std::exchange(new_sums_, nullptr)->Remove();
   }
-
-  // A sum has no bytes that the client could send again.
-  bool IsWrong(uint32_t /*total_crc32c*/) const override { return false; }
-  void Restart() override {}
 
   absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) override {
     if (appended_ == 0) {
@@ -183,9 +164,9 @@ class GramContent final : public UploadContent {
                     "0 are");
     }
     SPARSEFW_RETURN_IF_ERROR(MakeSum());
-    ResultWriter writer(*file_, spec_.gram_dtype);
+    FileWriter writer(*file_);
     try {
-      SPARSEFW_RETURN_IF_ERROR(writer.Write(*sum_.accumulator));
+      SPARSEFW_RETURN_IF_ERROR(WriteResult(*sum_.accumulator, spec_.gram_dtype, writer));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("the result of a Gram accumulation");
     }
@@ -205,21 +186,17 @@ class GramContent final : public UploadContent {
     if (sums_ != nullptr) sums_->Remove();
     room_.host.ShrinkTo(ByteSize(finished.spec));
     room_.disk.ShrinkTo(ByteSize(finished.spec));
-    room_.host.Join(std::move(room_.disk));
-    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_),
-                          TensorRoom(std::move(room_.host), std::move(room_.place)), false};
+    return Complete(finished, false);
   }
-
-  void Keep() override { file_->Keep(); }
 
   void Remove() override {
     if (sums_ != nullptr) sums_->Remove();
-    if (file_ != nullptr) file_->Remove();
+    UploadContent::Remove();
   }
 
  private:
   absl::Status Add(std::span<const std::byte> tokens, int64_t count) {
-    const DType dtype = *MatrixDType(spec_.activation_dtype);  // by ValidateSpec
+    const DType dtype = spec_.activation_dtype;
     try {
       std::vector<double> aligned;
       const std::byte* data = tokens.data();
@@ -240,14 +217,11 @@ class GramContent final : public UploadContent {
 
   const GramSpec spec_;
   const int64_t token_bytes_;
-  ContentRoom room_;
   const std::shared_ptr<Accumulators> accumulators_;
-  std::unique_ptr<SpoolFile> file_;
   std::unique_ptr<SpoolFile> sums_;      // of the saved tokens; null: none
   std::unique_ptr<SpoolFile> new_sums_;  // between Save and what follows it
   Accumulators::Sum sum_;                // without an accumulator: not yet needed
   int64_t appended_ = 0;                 // tokens
-  UploadProgress saved_;
 };
 
 absl::Status GramContent::MakeSum() {
@@ -289,11 +263,11 @@ absl::Status GramContent::RestoreSum(GramAccumulator& sum) const {
 absl::StatusOr<UploadProgress> GramContent::Save() {
   UploadProgress progress = appended();
   SPARSEFW_RETURN_IF_ERROR(MakeSum());
-  SPARSEFW_ASSIGN_OR_RETURN(progress.sums, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(progress.sums, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made,
                             room_.spool->Create(progress.sums, GramStateBytes(spec_.d_in)));
   NewSpoolFile file(std::move(made));
-  BufferedWriter writer(*file);
+  FileWriter writer(*file);
   try {
     SPARSEFW_RETURN_IF_ERROR(sum_.accumulator->SaveState(
         [&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
@@ -312,7 +286,7 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
 
 absl::StatusOr<int64_t> TokensIn(const GramSpec& spec, size_t bytes) {
   const auto size = static_cast<int64_t>(bytes);
-  const int64_t token_bytes = spec.d_in * ElementBytes(spec.activation_dtype);
+  const int64_t token_bytes = spec.d_in * static_cast<int64_t>(SizeOf(spec.activation_dtype));
   if (size % token_bytes == 0) return size / token_bytes;
   return Invalid("PARTIAL_TOKEN",
                  "a chunk must be whole tokens of %d bytes (d_in=%d); got %d bytes", token_bytes,

@@ -16,7 +16,7 @@ constexpr size_t kCompareBytes = size_t{256} << 10;
 class TensorContent final : public UploadContent {
  public:
   TensorContent(const TensorSpec& spec, ContentRoom room)
-      : spec_(spec), size_(ByteSize(spec)), room_(std::move(room)) {}
+      : UploadContent(std::move(room)), spec_(spec), size_(ByteSize(spec)) {}
 
   UploadKind kind() const override { return UploadKind::kTensor; }
 
@@ -69,13 +69,10 @@ class TensorContent final : public UploadContent {
 
   UploadProgress appended() const override { return appended_; }
   int64_t unsaved_bytes() const override { return appended_.committed - saved_.committed; }
-  int64_t save_interval() const override { return room_.save_interval; }
   absl::StatusOr<UploadProgress> Save() override {
     SPARSEFW_RETURN_IF_ERROR(file_->Sync());
     return appended_;
   }
-  void Saved(const UploadProgress& progress) override { saved_ = progress; }
-  void NotSaved(const UploadProgress& /*progress*/) override {}
 
   bool IsWrong(uint32_t total_crc32c) const override {
     return appended_.committed == size_ && total_crc32c != appended_.crc32c;
@@ -100,15 +97,7 @@ class TensorContent final : public UploadContent {
   }
 
   CompleteTensor Take(const FinishedContent& finished) override {
-    room_.host.Join(std::move(room_.disk));
-    return CompleteTensor{finished.spec, finished.crc32c, std::move(file_),
-                          TensorRoom(std::move(room_.host), std::move(room_.place)), recovered_};
-  }
-
-  void Keep() override { file_->Keep(); }
-
-  void Remove() override {
-    if (file_ != nullptr) file_->Remove();
+    return Complete(finished, recovered_);
   }
 
  private:
@@ -131,10 +120,7 @@ class TensorContent final : public UploadContent {
 
   const TensorSpec spec_;
   const int64_t size_;
-  ContentRoom room_;
-  std::unique_ptr<SpoolFile> file_;
   UploadProgress appended_;
-  UploadProgress saved_;
   bool recovered_ = false;  // some bytes are of an earlier run
 };
 

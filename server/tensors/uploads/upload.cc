@@ -1,10 +1,12 @@
 #include "server/tensors/uploads/upload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
+#include "server/tensors/tensor_store.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 
@@ -43,15 +45,36 @@ absl::Status UploadNotFound(std::string_view name) {
                 "an upload must exist and be unfinished to be used; got \"%s\"", Printable(name));
 }
 
+absl::StatusOr<AppendRange> PlanAppend(int64_t offset, int64_t count, int64_t committed,
+                                       int64_t limit, std::string_view unit) {
+  if (offset < 0) {
+    return Invalid("OFFSET_INVALID", "the offset must be at least 0 %s; got %d", unit, offset);
+  }
+  // The sum offset + count may be beyond int64.
+  if (offset > limit || count > limit - offset) {
+    return Refuse(absl::StatusCode::kOutOfRange, "OFFSET_OUT_OF_RANGE",
+                  "a chunk must end within %d %s; got %d of them at offset %d", limit, unit, count,
+                  offset);
+  }
+  if (offset > committed) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OFFSET_GAP",
+                  "a chunk must begin at or before the %d %s committed so far; got offset "
+                  "%d",
+                  committed, unit, offset);
+  }
+  const int64_t skip = std::min(committed - offset, count);
+  return AppendRange{skip, count - skip};
+}
+
 Upload::Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,
-               absl::Time create_time, absl::Duration idle_ttl, bool recorded, Keeper* keeper)
+               absl::Time create_time, absl::Duration idle_ttl, bool recorded, TensorStore* store)
     : origin_(std::move(origin)),
       number_(number),
       idle_ttl_(idle_ttl),
       recorded_(recorded),
-      keeper_(keeper),
+      store_(store),
       create_time_(create_time),
-      expire_time_ns_(absl::ToUnixNanos(keeper->SteadyNow() + idle_ttl)),
+      expire_time_ns_(absl::ToUnixNanos(store->SteadyNow() + idle_ttl)),
       content_(std::move(content)) {}
 
 absl::Time Upload::expire_time() const {
@@ -59,12 +82,12 @@ absl::Time Upload::expire_time() const {
 }
 
 void Upload::Touch() {
-  expire_time_ns_.store(absl::ToUnixNanos(keeper_->SteadyNow() + idle_ttl_),
+  expire_time_ns_.store(absl::ToUnixNanos(store_->SteadyNow() + idle_ttl_),
                         std::memory_order_relaxed);
 }
 
 void Upload::End() {
-  keeper_->Forget(*this);
+  store_->Forget(*this);
   state_ = State::kEnded;
   content_->Remove();
   content_.reset();
@@ -83,7 +106,7 @@ absl::Status Upload::Save() {
   }
   SPARSEFW_ASSIGN_OR_RETURN(const UploadProgress progress, content_->Save());
   Failpoint("upload.synced");
-  if (absl::Status status = keeper_->RecordProgress(*this, progress); !status.ok()) {
+  if (absl::Status status = store_->RecordProgress(*this, progress); !status.ok()) {
     content_->NotSaved(progress);
     return status;
   }
@@ -93,7 +116,7 @@ absl::Status Upload::Save() {
 }
 
 absl::Status Upload::Restart() {
-  if (recorded_) SPARSEFW_RETURN_IF_ERROR(keeper_->RecordProgress(*this, UploadProgress()));
+  if (recorded_) SPARSEFW_RETURN_IF_ERROR(store_->RecordProgress(*this, UploadProgress()));
   content_->Restart();
   return absl::OkStatus();
 }
@@ -122,7 +145,7 @@ absl::Status Upload::Prepare() {
   if (state_ != State::kNew) return prepared_;
   prepared_ = content_->Prepare();
   if (prepared_.ok()) Failpoint("upload.file_made");
-  if (prepared_.ok() && recorded_) prepared_ = keeper_->Record(*this, Describe());
+  if (prepared_.ok() && recorded_) prepared_ = store_->Record(*this, Describe());
   if (prepared_.ok()) Failpoint("upload.created");
   if (prepared_.ok()) {
     if (recorded_) content_->Keep();
@@ -190,7 +213,7 @@ absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) 
   if (wrong) SPARSEFW_RETURN_IF_ERROR(Restart());
   if (!finished.ok()) return WithProgress(std::move(finished).status());
   Failpoint("upload.finished");
-  absl::StatusOr<TensorInfo> info = keeper_->Publish(*this, *content_, *finished);
+  absl::StatusOr<TensorInfo> info = store_->Publish(*this, *content_, *finished);
   if (!info.ok()) return WithProgress(std::move(info).status());
   Failpoint("upload.published");
   state_ = State::kEnded;

@@ -22,36 +22,22 @@
 
 namespace sparsefw::server {
 
+class TensorStore;
+
 // Thread-safe: calls are serialised, the disk is written while the lock of
 // this upload, and of no other, is held.
 //
 // An upload that has ended (finished, deleted, expired, or that could not be
-// prepared) answers NotFound (UPLOAD_NOT_FOUND). Its keeper is told in the same
+// prepared) answers NotFound (UPLOAD_NOT_FOUND). Its store is told in the same
 // step, under the lock, so that nobody finds it ended but still listed.
 //
 // A position that anybody is told of is recorded first: see TensorStore.
 class Upload {
  public:
-  // Called with the upload's lock held; may take the store's lock and write to
-  // the catalog.
-  class Keeper {
-   public:
-    virtual ~Keeper() = default;
-    // It exists: its files do.
-    virtual absl::Status Record(const Upload& upload, const UploadInfo& info) = 0;
-    virtual absl::Status RecordProgress(const Upload& upload, const UploadProgress& progress) = 0;
-    // Takes the tensor out of `content` once it is recorded.
-    virtual absl::StatusOr<TensorInfo> Publish(const Upload& upload, UploadContent& content,
-                                               const FinishedContent& finished) = 0;
-    // The caller removes the upload's files next.
-    virtual void Forget(const Upload& upload) = 0;
-    virtual absl::Time SteadyNow() const = 0;
-  };
-
-  // `recorded`: it goes on after a restart. `keeper` outlives every call.
+  // `recorded`: it goes on after a restart. `store` outlives every call.
   // `number`: newer ones have higher ones, in this process.
   Upload(Origin origin, std::unique_ptr<UploadContent> content, uint64_t number,
-         absl::Time create_time, absl::Duration idle_ttl, bool recorded, Keeper* keeper);
+         absl::Time create_time, absl::Duration idle_ttl, bool recorded, TensorStore* store);
 
   const Origin& origin() const { return origin_; }
   bool recorded() const { return recorded_; }
@@ -94,7 +80,7 @@ class Upload {
   const uint64_t number_;
   const absl::Duration idle_ttl_;
   const bool recorded_;
-  Keeper* const keeper_;
+  TensorStore* const store_;
   const absl::Time create_time_;
   std::atomic<int64_t> expire_time_ns_;  // since the epoch
 

@@ -8,19 +8,25 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/tensors/spool/spool.h"
 #include "server/tensors/store/budget.h"
 #include "server/tensors/store/stored_tensor.h"
-#include "server/tensors/tensor_store.h"
+#include "server/tensors/tensor_info.h"
 #include "server/tensors/uploads/accumulators.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 
-enum class UploadKind { kTensor, kGram };
+// The reservations of an upload, in bytes. `resumable`: its progress is kept on the disk.
+struct UploadRoom {
+  int64_t host = 0;
+  int64_t disk = 0;
+};
+UploadRoom RoomOf(const UploadSpec& spec, bool resumable);
 
 // The place and the room that every content makes its tensor in.
 struct ContentRoom {
@@ -47,6 +53,7 @@ struct FinishedContent {
 // between Save and Saved.
 class UploadContent {
  public:
+  explicit UploadContent(ContentRoom room) : room_(std::move(room)) {}
   virtual ~UploadContent() = default;
 
   virtual UploadKind kind() const = 0;
@@ -70,25 +77,40 @@ class UploadContent {
   // Bytes of content that were appended and are not saved.
   virtual int64_t unsaved_bytes() const = 0;
   // How many of these are worth a Save in the middle of a stream.
-  virtual int64_t save_interval() const = 0;
+  virtual int64_t save_interval() const { return room_.save_interval; }
   // Brings all that was appended to the disk.
   virtual absl::StatusOr<UploadProgress> Save() = 0;
   // `progress` of the last Save is recorded, or could not be.
-  virtual void Saved(const UploadProgress& progress) = 0;
-  virtual void NotSaved(const UploadProgress& progress) = 0;
+  virtual void Saved(const UploadProgress& progress) { saved_ = progress; }
+  virtual void NotSaved(const UploadProgress& /*progress*/) {}
 
   // True: the bytes do not have the checksum that the client gives. It may send
-  // them again from 0: whoever calls it records that, then calls Restart.
-  virtual bool IsWrong(uint32_t total_crc32c) const = 0;
-  virtual void Restart() = 0;
+  // them again from 0: whoever calls it records that, then calls Restart. A sum has no bytes
+  // that it could send again.
+  virtual bool IsWrong(uint32_t /*total_crc32c*/) const { return false; }
+  virtual void Restart() {}
   // Checks that all is there and brings the tensor to the disk. May be repeated.
   virtual absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) = 0;
   // Called at most once, after Finish has succeeded, as the last call.
   virtual CompleteTensor Take(const FinishedContent& finished) = 0;
   // A record names the upload: its file is no part any more.
-  virtual void Keep() = 0;
+  void Keep() { file_->Keep(); }
   // Removes the files.
-  virtual void Remove() = 0;
+  virtual void Remove() {
+    if (file_ != nullptr) file_->Remove();
+  }
+
+ protected:
+  // `unchecked`: some bytes are of an earlier run.
+  CompleteTensor Complete(const FinishedContent& finished, bool unchecked) {
+    room_.host.Join(std::move(room_.disk));
+    return {finished.spec, finished.crc32c, std::move(file_),
+            TensorRoom(std::move(room_.host), std::move(room_.place)), unchecked};
+  }
+
+  ContentRoom room_;
+  std::unique_ptr<SpoolFile> file_;  // of the tensor
+  UploadProgress saved_;
 };
 
 std::unique_ptr<UploadContent> MakeTensorContent(const TensorSpec& spec, ContentRoom room);

@@ -49,14 +49,13 @@ class SolverRunnerTest : public ::testing::Test {
     options.gram_backend = *FindBackend("cpu");
     auto folder = OpenSpoolFolder(folder_.File("spool"));
     ASSERT_THAT(folder, IsOk());
-    auto store = SpooledTensorStore::Create(
-        options, std::make_shared<FaultySpool>(*std::move(folder), faults_));
+    auto store =
+        TensorStore::Open(options, std::make_shared<FaultySpool>(*std::move(folder), faults_));
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
-    transient_ = std::make_unique<TransientTensors>(store_.get());
     if (runner.backends.empty()) runner.backends = {*FindBackend("cpu")};
     runner.default_backends = runner.backends;
-    runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), runner);
+    runner_ = std::make_unique<SolverRunner>(store_.get(), runner);
     std::vector<float> weight(kRows * kCols);
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7) - 3.0F;
     std::vector<float> gram(kCols * kCols);
@@ -69,8 +68,8 @@ class SolverRunnerTest : public ::testing::Test {
     job_.create_time = absl::Now();
   }
   std::string Store(TensorKind kind, int64_t rows, const std::vector<float>& values) {
-    auto info = store_->Put({kind, TensorDType::kF32, rows, kCols, 0},
-                            std::as_bytes(std::span(values)), {}, absl::InfiniteFuture());
+    auto info = store_->Put({kind, DType::kF32, rows, kCols, 0}, std::as_bytes(std::span(values)),
+                            {}, absl::InfiniteFuture());
     EXPECT_THAT(info, IsOk());
     return info.ok() ? info->name : "";
   }
@@ -89,7 +88,6 @@ class SolverRunnerTest : public ::testing::Test {
   testing::TempFolder folder_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   std::unique_ptr<TensorStore> store_;
-  std::unique_ptr<TransientTensors> transient_;
   std::unique_ptr<SolverRunner> runner_;
   Job job_;
 };
@@ -126,7 +124,7 @@ TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
   EXPECT_EQ(own.gram_bytes, 0);
   // On the host too.
   --options.solve_memory_bytes;
-  runner_ = std::make_unique<SolverRunner>(store_.get(), transient_.get(), options);
+  runner_ = std::make_unique<SolverRunner>(store_.get(), options);
   EXPECT_THAT(runner_->Check(job_.spec, {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "[4, 16]"));
   job_.spec.options.shrinkage = 0;

@@ -40,8 +40,8 @@ class JobDamageTest : public ::testing::Test {
     damage_.clear();
     SPARSEFW_ASSERT_OK_AND_ASSIGN(database_, Database::Open(path_));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(
-        store_, NewSqliteJobStore(database_.get(), [this](const JobDamage& damage) {
-          damage_.push_back((damage.kind == JobDamage::Kind::kRecord ? "" : "progress of ") +
+        store_, NewSqliteJobStore(database_.get(), [this](const StoreIncident& damage) {
+          damage_.push_back((damage.kind == StoreIncident::kDamagedJob ? "" : "progress of ") +
                             damage.name);
         }));
   }

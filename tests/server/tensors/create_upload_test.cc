@@ -12,7 +12,7 @@ namespace {
 
 class CreateUploadTest : public StoreFixture {
  protected:
-  static constexpr GramSpec kGram = {16, TensorDType::kF16, TensorDType::kF32};
+  static constexpr GramSpec kGram = {16, DType::kF16, DType::kF32};
 };
 
 std::string NameOf(const absl::StatusOr<Created>& created) {
@@ -21,19 +21,20 @@ std::string NameOf(const absl::StatusOr<Created>& created) {
 }
 
 TEST_F(CreateUploadTest, SpecsAreValidatedFirst) {
-  EXPECT_THAT(store_->CreateUpload({TensorKind::kWeight, TensorDType::kU1, 1, 1, 0}, "", {}),
+  EXPECT_THAT(store_->CreateUpload(TensorSpec{TensorKind::kWeight, DType::kBool, 1, 1, 0}, "", {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a WEIGHT"));
-  EXPECT_THAT(store_->CreateUpload({TensorKind::kPrunedWeight, TensorDType::kF32, 1, 1, 0}, "", {}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "PRUNED_WEIGHT",
-                       "only the server"));
-  EXPECT_THAT(store_->CreateGramUpload({0, TensorDType::kF16, TensorDType::kF32}, "", {}),
+  EXPECT_THAT(
+      store_->CreateUpload(TensorSpec{TensorKind::kPrunedWeight, DType::kF32, 1, 1, 0}, "", {}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "PRUNED_WEIGHT",
+               "only the server"));
+  EXPECT_THAT(store_->CreateUpload(GramSpec{0, DType::kF16, DType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "d_in"));
   EXPECT_EQ(store_->usage().used_bytes, 0);
 }
 
 TEST_F(CreateUploadTest, BytesAreReservedInFull) {
   NewUpload(WeightOf(1000));
-  NewUpload({TensorKind::kMask, TensorDType::kU1, 3, 9, 0});
+  NewUpload({TensorKind::kMask, DType::kBool, 3, 9, 0});
   EXPECT_EQ(store_->usage().used_bytes, 1006);
   NewGramUpload(kGram);
   EXPECT_EQ(store_->usage().used_bytes, 1006 + 16 * 16 * (8 + 4) + 4 * kGramBlockTokens * 16);
@@ -61,7 +62,7 @@ TEST_F(CreateUploadTest, WhatNeverFitsIsSaidSo) {
   EXPECT_EQ(ReasonMetadataOf(over_budget.status())["max_bytes"], "1048576");
   EXPECT_EQ(ReasonMetadataOf(over_budget.status()).count("retry_delay_ms"), 0U);
   // The result of 4 * 300^2 fits, the sums and a block of tokens do not.
-  EXPECT_THAT(store_->CreateGramUpload({300, TensorDType::kF16, TensorDType::kF32}, "", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{300, DType::kF16, DType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "2308800"));
 
   options_.max_tensor_bytes = 1000;
@@ -69,7 +70,7 @@ TEST_F(CreateUploadTest, WhatNeverFitsIsSaidSo) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(1002), "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE",
                        "max_tensor_bytes of 1000", "got 1002"));
-  EXPECT_THAT(store_->CreateGramUpload({17, TensorDType::kF16, TensorDType::kF32}, "", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{17, DType::kF16, DType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TENSOR_TOO_LARGE", "got 1156"));
   SPARSEFW_EXPECT_OK(store_->CreateUpload(WeightOf(1000), "", {}));
   // Far beyond 4 GiB: the arithmetic must not wrap around to something small.
@@ -99,9 +100,9 @@ TEST_F(CreateUploadTest, SameRequestIdForSomethingElseIsRefused) {
   EXPECT_THAT(store_->CreateUpload(WeightOf(12), "r1", kAlice), reused);
   EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r1", (Owner{"default", "bob"})), reused);
   TensorSpec other = WeightOf(10);
-  other.dtype = TensorDType::kBF16;
+  other.dtype = DType::kBF16;
   EXPECT_THAT(store_->CreateUpload(other, "r1", kAlice), reused);
-  EXPECT_THAT(store_->CreateGramUpload(kGram, "r1", kAlice), reused);
+  EXPECT_THAT(store_->CreateUpload(kGram, "r1", kAlice), reused);
   EXPECT_EQ(store_->usage().uploads, 1);
 }
 
@@ -290,7 +291,7 @@ TEST_F(CreateUploadTest, SmallTensorsAreCountedToo) {
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS",
                                 "max-tensors of 2; there are 2"));
   EXPECT_EQ(ReasonMetadataOf(refused.status())["retry_delay_ms"], "1000");
-  EXPECT_THAT(store_->CreateGramUpload(kGram, "", {}),
+  EXPECT_THAT(store_->CreateUpload(kGram, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
   EXPECT_THAT(store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENSORS"));
@@ -328,12 +329,12 @@ TEST_F(CreateUploadTest, DeletedUploadFreesItsRequestId) {
 }
 
 TEST_F(CreateUploadTest, GramRequestIdsWorkAlike) {
-  const auto first = store_->CreateGramUpload(kGram, "g", kAlice);
-  const auto again = store_->CreateGramUpload(kGram, "g", kAlice);
+  const auto first = store_->CreateUpload(kGram, "g", kAlice);
+  const auto again = store_->CreateUpload(kGram, "g", kAlice);
   EXPECT_EQ(NameOf(first), NameOf(again));
   GramSpec other = kGram;
-  other.gram_dtype = TensorDType::kF64;
-  EXPECT_THAT(store_->CreateGramUpload(other, "g", kAlice),
+  other.gram_dtype = DType::kF64;
+  EXPECT_THAT(store_->CreateUpload(other, "g", kAlice),
               StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED"));
 }
 

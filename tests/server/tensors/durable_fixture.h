@@ -40,10 +40,6 @@ class FaultyCatalog final : public TensorCatalog {
     if (absl::Status status = OnWrite(); !status.ok()) return status;
     return catalog_->Commit(id, progress);
   }
-  absl::StatusOr<int64_t> Publish(const TensorRecord& record) override {
-    if (absl::Status status = OnWrite(); !status.ok()) return status;
-    return catalog_->Publish(record);
-  }
   absl::Status Delete(std::span<const std::string> ids) override {
     if (absl::Status status = OnWrite(); !status.ok()) return status;
     return catalog_->Delete(ids);
@@ -76,7 +72,7 @@ class DurableFixture : public StoreFixture {
   void SetUp() override {
     options_.on_incident = [this](const StoreIncident& incident) {
       MutexLock lock(incidents_mutex_);
-      incidents_.push_back(std::string(NameOf(incident.kind)) + " " + incident.name);
+      incidents_.push_back(std::string(incident.kind) + " " + incident.name);
     };
     Start(dir_);
   }

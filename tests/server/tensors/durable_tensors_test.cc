@@ -181,7 +181,7 @@ TEST_F(DurableTensorsTest, AFailedCheckIsMadeAgain) {
   EXPECT_EQ(Read(tensor.name), "abcdef");
 }
 
-TEST_F(DurableTensorsTest, TransientOnesAreNamedToTheNextRun) {
+TEST_F(DurableTensorsTest, TransientOnesThatNoJobHoldsGoInTheNextRun) {
   const auto make = [this](UploadLife life) {
     const auto created = store_->CreateUpload(WeightOf(4), "", kAlice, life);
     const std::string name = std::get<UploadInfo>(*created).name;
@@ -192,13 +192,20 @@ TEST_F(DurableTensorsTest, TransientOnesAreNamedToTheNextRun) {
   make(UploadLife::kStream);
   make(UploadLife::kJob);
   const std::string of_stream = finish(make(UploadLife::kStream));
+  const std::string left = finish(make(UploadLife::kJob));
   const std::string of_job = finish(make(UploadLife::kJob));
-  EXPECT_THAT(store_->TransientTensorsLeft(), IsEmpty());
   Kill();
-  EXPECT_THAT(store_->TransientTensorsLeft(), ElementsAre(of_job));
-  EXPECT_THAT(Names(), ElementsAre(of_job, of_stream));
+  EXPECT_THAT(Names(), ElementsAre(of_job, left, of_stream));
   EXPECT_EQ(store_->usage().uploads, 0) << "those of streams end with the process";
-  EXPECT_EQ(SpoolFiles(), 2U);
+  EXPECT_EQ(SpoolFiles(), 3U);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(auto held, store_->Acquire(of_job));
+  store_->ReleaseTransientLeft();
+  store_->ReleaseTransient(of_job);
+  store_->ReleaseTransient(of_stream);
+  EXPECT_THAT(Names(), ElementsAre(of_job, of_stream)) << "held, and not a job's";
+  held.reset();
+  store_->ReleaseTransient(of_job);
+  EXPECT_THAT(Names(), ElementsAre(of_stream));
 }
 
 TEST_F(DurableTensorsTest, ResultsOfAJobAreKnownAfterAKill) {

@@ -247,8 +247,8 @@ class DurableGramsTest : public DurableUploadsTest {
 TEST_F(DurableGramsTest, ResumedSumsHaveTheSameBits) {
   constexpr int64_t kTokens = 3000;  // beyond two blocks
   const std::vector<float> values = Tokens(kTokens, 3);
-  for (const TensorDType result : {TensorDType::kF64, TensorDType::kF32}) {
-    const GramSpec spec = {kDIn, TensorDType::kF32, result};
+  for (const DType result : {DType::kF64, DType::kF32}) {
+    const GramSpec spec = {kDIn, DType::kF32, result};
     const UploadInfo whole = NewGramUpload(spec);
     ASSERT_THAT(Accumulate(whole.name, 0, values), IsOk());
     const std::string expected = Read(store_->Finish(whole.name, {})->name);
@@ -279,7 +279,7 @@ TEST_F(DurableGramsTest, ResumedSumsHaveTheSameBits) {
 }
 
 TEST_F(DurableGramsTest, OneFileOfSumsIsKept) {
-  const UploadInfo upload = NewGramUpload({kDIn, TensorDType::kF32, TensorDType::kF64});
+  const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF64});
   EXPECT_EQ(SpoolFiles(), 1U);
   for (int64_t token = 0; token < 4; ++token) {
     ASSERT_THAT(Accumulate(upload.name, token, Tokens(1, 1)), IsOk());
@@ -301,7 +301,7 @@ TEST_F(DurableGramsTest, OneFileOfSumsIsKept) {
 }
 
 TEST_F(DurableGramsTest, AFullDiskLeavesTheLastGoodToken) {
-  const UploadInfo upload = NewGramUpload({kDIn, TensorDType::kF32, TensorDType::kF64});
+  const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF64});
   ASSERT_THAT(Accumulate(upload.name, 0, Tokens(3, 1)), IsOk());
   SPARSEFW_ASSERT_OK(store_->Commit(upload.name));
   ASSERT_THAT(Accumulate(upload.name, 3, Tokens(3, 2)), IsOk());
@@ -319,7 +319,7 @@ TEST_F(DurableGramsTest, AFullDiskLeavesTheLastGoodToken) {
 }
 
 TEST_F(DurableGramsTest, DamagedSumsAreRefused) {
-  const UploadInfo upload = NewGramUpload({kDIn, TensorDType::kF32, TensorDType::kF64});
+  const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF64});
   ASSERT_THAT(Accumulate(upload.name, 0, Tokens(5, 1)), IsOk());
   SPARSEFW_ASSERT_OK(store_->Commit(upload.name));
   std::string sums;

@@ -40,7 +40,7 @@ std::string CommittedTokens(const absl::Status& status) {
 
 class GramUploadTest : public StoreFixture {
  protected:
-  static constexpr GramSpec kSpec = {kDIn, TensorDType::kF32, TensorDType::kF64};
+  static constexpr GramSpec kSpec = {kDIn, DType::kF32, DType::kF64};
 
   absl::StatusOr<int64_t> Accumulate(const std::string& upload, int64_t offset,
                                      std::span<const float> values) {
@@ -64,7 +64,7 @@ TEST_F(GramUploadTest, ChunksAreSummed) {
   const std::vector<float> values = WholeTokens(20, 1);
   const UploadInfo upload = NewGramUpload(kSpec);
   EXPECT_EQ(upload.gram, kSpec);
-  EXPECT_EQ(upload.spec, (TensorSpec{TensorKind::kGram, TensorDType::kF64, kDIn, kDIn, 0}));
+  EXPECT_EQ(upload.spec, (TensorSpec{TensorKind::kGram, DType::kF64, kDIn, kDIn, 0}));
   EXPECT_EQ(*Accumulate(upload.name, 0, Tokens(values, 0, 12)), 12);
   EXPECT_EQ(*Accumulate(upload.name, 12, Tokens(values, 12, 8)), 20);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const UploadInfo info, store_->GetUpload(upload.name));
@@ -73,7 +73,7 @@ TEST_F(GramUploadTest, ChunksAreSummed) {
   EXPECT_EQ(info.spec.token_count, 20);
 
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
-  EXPECT_EQ(tensor.spec, (TensorSpec{TensorKind::kGram, TensorDType::kF64, kDIn, kDIn, 20}));
+  EXPECT_EQ(tensor.spec, (TensorSpec{TensorKind::kGram, DType::kF64, kDIn, kDIn, 20}));
   EXPECT_EQ(tensor.byte_size, 8 * kDIn * kDIn);
   EXPECT_EQ(tensor.crc32c, Crc(Read(tensor.name)));
   EXPECT_EQ(GramOf(tensor.name), NaiveGram(values));
@@ -82,7 +82,7 @@ TEST_F(GramUploadTest, ChunksAreSummed) {
 
 TEST_F(GramUploadTest, ResultMayBeF32) {
   const std::vector<float> values = WholeTokens(9, 2);
-  const UploadInfo upload = NewGramUpload({kDIn, TensorDType::kF32, TensorDType::kF32});
+  const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF32});
   ASSERT_THAT(Accumulate(upload.name, 0, values), IsOk());
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
   EXPECT_EQ(tensor.byte_size, 4 * kDIn * kDIn);
@@ -96,12 +96,12 @@ TEST_F(GramUploadTest, ResultMayBeF32) {
 
 TEST_F(GramUploadTest, ActivationsMayBe16Bits) {
   const std::vector<float> values = WholeTokens(6, 3);
-  for (const TensorDType dtype : {TensorDType::kF16, TensorDType::kBF16}) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<uint16_t> bits;
     for (const float value : values) {
-      bits.push_back(dtype == TensorDType::kF16 ? ToHalf(value).bits : ToBFloat16(value).bits);
+      bits.push_back(dtype == DType::kF16 ? ToHalf(value).bits : ToBFloat16(value).bits);
     }
-    const UploadInfo upload = NewGramUpload({kDIn, dtype, TensorDType::kF64});
+    const UploadInfo upload = NewGramUpload({kDIn, dtype, DType::kF64});
     const auto bytes = std::as_bytes(std::span(bits));
     ASSERT_THAT(store_->Accumulate(upload.name, 0, bytes, Crc32c(bytes)), IsOk());
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
@@ -116,8 +116,8 @@ TEST_F(GramUploadTest, LargeResultsAreWhole) {
   constexpr int64_t kWide = 701;
   std::vector<float> values(3 * kWide);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 11) - 5.0F;
-  for (const TensorDType dtype : {TensorDType::kF64, TensorDType::kF32}) {
-    const UploadInfo upload = NewGramUpload({kWide, TensorDType::kF32, dtype});
+  for (const DType dtype : {DType::kF64, DType::kF32}) {
+    const UploadInfo upload = NewGramUpload({kWide, DType::kF32, dtype});
     ASSERT_THAT(Accumulate(upload.name, 0, values), IsOk());
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(tensor.name));
@@ -282,7 +282,7 @@ TEST_F(GramUploadTest, FinishChecksTheTotalChecksum) {
 TEST_F(GramUploadTest, SumsBeyondTheDTypeAreRefused) {
   std::vector<float> values(kDIn, 1.0F);
   values[2] = 1e30F;
-  const UploadInfo upload = NewGramUpload({kDIn, TensorDType::kF32, TensorDType::kF32});
+  const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF32});
   ASSERT_THAT(Accumulate(upload.name, 0, values), IsOk());
   const auto beyond = store_->Finish(upload.name, {});
   EXPECT_THAT(beyond, StatusIs(absl::StatusCode::kInvalidArgument, "NON_FINITE", "at [2, 2]"));

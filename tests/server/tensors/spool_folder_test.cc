@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/tensors/random_id.h"
+#include "server/identity/random_hex.h"
 #include "server/tensors/spool/spool.h"
 #include "tests/server/tensors/store_fixture.h"
 
@@ -45,7 +45,7 @@ TEST_F(SpoolFolderTest, TakesItsRoomAtOnceAndKeepsNoDescriptor) {
   const auto before = descriptors();
   std::vector<std::unique_ptr<SpoolFile>> files;
   for (int i = 0; i < 50; ++i) {
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomId());
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const std::string id, RandomHex(kIdBytes));
     SPARSEFW_ASSERT_OK_AND_ASSIGN(auto file, spool->Create(id, 100'000));
     SPARSEFW_ASSERT_OK(file->Write(0, BytesOf("x")));
     files.push_back(std::move(file));
@@ -278,7 +278,7 @@ TEST_F(FullDiskTest, IsToldWhenTheUploadIsCreated) {
   const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL",
                                 "a file of the spool: cannot be made 2097152 bytes long");
   EXPECT_THAT(store_->CreateUpload(WeightOf(2 << 20), "id", {}), refused);
-  EXPECT_THAT(store_->CreateGramUpload({800, TensorDType::kF32, TensorDType::kF32}, "", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{800, DType::kF32, DType::kF32}, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   EXPECT_THAT(store_->Put(WeightOf(2 << 20), BytesOf(std::string(2 << 20, 'x')), {},
                           absl::InfiniteFuture()),

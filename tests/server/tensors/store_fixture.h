@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/tensors/spool/spool.h"
-#include "server/tensors/store/spooled_tensor_store.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/crc32c.h"
@@ -76,7 +75,7 @@ inline std::string RandomText(size_t size, uint64_t seed) {
 
 // A weight of `bytes` bytes.
 inline TensorSpec WeightOf(int64_t bytes) {
-  return TensorSpec{TensorKind::kWeight, TensorDType::kF16, 1, bytes / 2, 0};
+  return TensorSpec{TensorKind::kWeight, DType::kF16, 1, bytes / 2, 0};
 }
 
 class StoreFixture : public ::testing::Test {
@@ -102,7 +101,7 @@ class StoreFixture : public ::testing::Test {
   // Over a spool of the test's own.
   void OpenStoreOver(std::shared_ptr<Spool> spool) {
     store_.reset();
-    auto store = SpooledTensorStore::Create(options_, std::move(spool));
+    auto store = TensorStore::Open(options_, std::move(spool));
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
   }
@@ -111,7 +110,7 @@ class StoreFixture : public ::testing::Test {
     return Unwrap(store_->CreateUpload(spec, request_id, kAlice));
   }
   UploadInfo NewGramUpload(const GramSpec& spec) {
-    return Unwrap(store_->CreateGramUpload(spec, "", kAlice));
+    return Unwrap(store_->CreateUpload(spec, "", kAlice));
   }
   absl::StatusOr<int64_t> Write(const std::string& upload, int64_t offset, std::string_view text) {
     return store_->Write(upload, offset, BytesOf(text), Crc(text));

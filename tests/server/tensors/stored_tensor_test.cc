@@ -39,14 +39,14 @@ TEST_F(StoredTensorTest, PutChecksWhatItIsGiven) {
   EXPECT_THAT(store_->Put(spec, BytesOf("abc"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID",
                        "dims [1, 2] must be 4 bytes; got 3"));
-  EXPECT_THAT(store_->Put({TensorKind::kMask, TensorDType::kF32, 1, 1, 0}, BytesOf("abcd"), {},
+  EXPECT_THAT(store_->Put({TensorKind::kMask, DType::kF32, 1, 1, 0}, BytesOf("abcd"), {},
                           absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kInvalidArgument, "SPEC_INVALID", "dtype of a MASK"));
   NewUpload(WeightOf(kBudget - 2));
   EXPECT_THAT(store_->Put(spec, BytesOf("abcd"), {}, absl::InfiniteFuture()),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
-  SPARSEFW_EXPECT_OK(store_->Put({TensorKind::kPrunedWeight, TensorDType::kBF16, 1, 1, 0},
-                                 BytesOf("ab"), {}, absl::InfiniteFuture()));
+  SPARSEFW_EXPECT_OK(store_->Put({TensorKind::kPrunedWeight, DType::kBF16, 1, 1, 0}, BytesOf("ab"),
+                                 {}, absl::InfiniteFuture()));
 }
 
 TEST_F(StoredTensorTest, UploadNamesDoNotReachWhatTheServerMade) {
@@ -92,8 +92,8 @@ TEST_F(StoredTensorTest, HandlesShowMatrices) {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const TensorInfo info,
-      store_->Put({TensorKind::kSaliency, TensorDType::kF32, 2, 3, 0},
-                  std::as_bytes(std::span(values)), {}, absl::InfiniteFuture()));
+      store_->Put({TensorKind::kSaliency, DType::kF32, 2, 3, 0}, std::as_bytes(std::span(values)),
+                  {}, absl::InfiniteFuture()));
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto handle, store_->Acquire(info.name));
   const ConstMatrixView view = handle->matrix();
   EXPECT_EQ(view.dtype(), DType::kF32);
@@ -105,7 +105,7 @@ TEST_F(StoredTensorTest, HandlesShowMatrices) {
 }
 
 TEST_F(StoredTensorTest, HandlesShowMasks) {
-  const TensorSpec spec = {TensorKind::kMask, TensorDType::kU1, 2, 9, 0};
+  const TensorSpec spec = {TensorKind::kMask, DType::kBool, 2, 9, 0};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const TensorInfo good, store_->Put(spec, BytesOf(std::string_view("\x05\x01\x80\x00", 4)), {},
                                          absl::InfiniteFuture()));
@@ -236,7 +236,7 @@ TEST_F(StoredTensorTest, ListsThoseOfATenant) {
 
 TEST_F(StoredTensorTest, ListsByKindAndOwner) {
   const std::string weight = Put("ab").name;
-  const TensorSpec mask = {TensorKind::kMask, TensorDType::kU1, 1, 8, 0};
+  const TensorSpec mask = {TensorKind::kMask, DType::kBool, 1, 8, 0};
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const TensorInfo bobs,
       store_->Put(mask, BytesOf("m"), {"default", "bob"}, absl::InfiniteFuture()));

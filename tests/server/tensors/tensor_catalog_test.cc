@@ -49,7 +49,7 @@ TensorRecord Upload(const std::string& id) {
   record.id = id;
   record.owner = {"acme", "alice"};
   record.from_upload = true;
-  record.spec = {TensorKind::kWeight, TensorDType::kF16, 3, 5, 0};
+  record.spec = {TensorKind::kWeight, DType::kF16, 3, 5, 0};
   record.create_time = record.use_time = absl::FromUnixNanos(1'700'000'000'123'456'789);
   return record;
 }
@@ -64,13 +64,13 @@ TEST_F(TensorCatalogTest, KeepsEveryField) {
   gram.request_id = "request 'quoted' \n";
   gram.fingerprint = std::string("\0'\xff", 3);
   gram.owner.name = "";
-  gram.spec = {TensorKind::kGram, TensorDType::kF64, 7, 7, 0};
-  gram.gram = GramSpec{7, TensorDType::kBF16, TensorDType::kF64};
+  gram.spec = {TensorKind::kGram, DType::kF64, 7, 7, 0};
+  gram.gram = GramSpec{7, DType::kBF16, DType::kF64};
   TensorRecord result = Upload("b");
   result.from_upload = false;
   result.transient = true;
   result.job = "jobs/1";
-  result.spec = {TensorKind::kMask, TensorDType::kU1, int64_t{1} << 40, 9, 0};
+  result.spec = {TensorKind::kMask, DType::kBool, int64_t{1} << 40, 9, 0};
   result.complete = true;
   result.progress = {int64_t{1} << 41, 0xffffffff, ""};
   result.use_time += absl::Nanoseconds(1);
@@ -98,7 +98,7 @@ TEST_F(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   const int64_t second = *catalog_->Insert(Upload("b"));
   first.complete = true;
   first.progress = {30, 7, ""};
-  const int64_t number = *catalog_->Publish(first);
+  const int64_t number = *catalog_->Insert(first);
   EXPECT_GT(number, second);
   first.number = number;
   EXPECT_EQ(Records()[1], first);
@@ -106,7 +106,7 @@ TEST_F(TensorCatalogTest, AnUploadBecomesATensorWithAnotherNumber) {
   SPARSEFW_ASSERT_OK(catalog_->Commit("a", {1, 1, ""}));
   EXPECT_EQ(Records()[1], first) << "a complete tensor has no progress";
   // One that was never inserted: the upload of a single stream.
-  EXPECT_GT(*catalog_->Publish(Upload("c")), number);
+  EXPECT_GT(*catalog_->Insert(Upload("c")), number);
   EXPECT_EQ(Records().size(), 3U);
 }
 
@@ -159,7 +159,7 @@ TEST(MemoryTensorCatalogTest, GivesNumbersAndKeepsNothing) {
   const std::unique_ptr<TensorCatalog> catalog = NewMemoryTensorCatalog();
   EXPECT_FALSE(catalog->durable());
   const int64_t first = *catalog->Insert(Upload("a"));
-  EXPECT_GT(*catalog->Publish(Upload("a")), first);
+  EXPECT_GT(*catalog->Insert(Upload("a")), first);
   EXPECT_TRUE(catalog->Load()->records.empty());
 }
 

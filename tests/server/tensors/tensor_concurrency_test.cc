@@ -57,7 +57,7 @@ TEST_F(TensorConcurrencyTest, AccumulatorsOfOneUploadAreSerialised) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 5);
   double expected = 0;
   for (size_t i = 0; i < values.size(); i += 2) expected += double{values[i]} * double{values[i]};
-  const UploadInfo upload = NewGramUpload({2, TensorDType::kF32, TensorDType::kF64});
+  const UploadInfo upload = NewGramUpload({2, DType::kF32, DType::kF64});
   InThreads([&](uint64_t seed) {
     std::mt19937_64 random(seed);
     int64_t offset = 0;

@@ -56,7 +56,7 @@ TEST_F(TensorFaultsTest, FailedCreationLeavesNothing) {
   faults_->FailCreate(DiskFull());
   EXPECT_THAT(store_->CreateUpload(WeightOf(10), "r", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
-  EXPECT_THAT(store_->CreateGramUpload({4, TensorDType::kF32, TensorDType::kF32}, "g", {}),
+  EXPECT_THAT(store_->CreateUpload(GramSpec{4, DType::kF32, DType::kF32}, "g", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
   EXPECT_EQ(store_->usage().uploads, 0);
   EXPECT_EQ(store_->usage().used_bytes, 0);
@@ -89,7 +89,7 @@ TEST_F(TensorFaultsTest, FailedAcquireHoldsNothing) {
 TEST_F(TensorFaultsTest, FailedGramResultCanBeFinishedLater) {
   const std::vector<float> token = {1, 2};
   const auto bytes = std::as_bytes(std::span(token));
-  const UploadInfo upload = NewGramUpload({2, TensorDType::kF32, TensorDType::kF32});
+  const UploadInfo upload = NewGramUpload({2, DType::kF32, DType::kF32});
   ASSERT_THAT(store_->Accumulate(upload.name, 0, bytes, Crc32c(bytes)), IsOk());
   faults_->FailWritesAfter(3, DiskFull());
   const auto full = store_->Finish(upload.name, {});
@@ -161,13 +161,13 @@ TEST_F(TensorFaultsTest, ExhaustedMemoryIsAStatus) {
   options_.gram_backend = &backend;
   store_.reset();
   OpenStore();
-  const GramSpec spec = {2, TensorDType::kF32, TensorDType::kF32};
+  const GramSpec spec = {2, DType::kF32, DType::kF32};
 
   backend.at = {.create = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
+  EXPECT_THAT(store_->CreateUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY"));
   backend.at = {.create_throws = true};
-  EXPECT_THAT(store_->CreateGramUpload(spec, "", {}),
+  EXPECT_THAT(store_->CreateUpload(spec, "", {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY"));
   EXPECT_EQ(store_->usage().used_bytes, 0);
   EXPECT_EQ(SpoolFiles(), 0U);

@@ -135,7 +135,7 @@ TEST_F(UploadTest, ChunksOfAnotherKindAreRefused) {
   EXPECT_THAT(wrong, StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_UPLOAD_KIND", upload.name,
                               "must be written to by WriteTensor"));
   EXPECT_EQ(CommittedSize(wrong.status()), "4");
-  const UploadInfo gram = NewGramUpload({2, TensorDType::kF32, TensorDType::kF32});
+  const UploadInfo gram = NewGramUpload({2, DType::kF32, DType::kF32});
   EXPECT_THAT(Write(gram.name, 0, "abcdefgh"),
               StatusIs(absl::StatusCode::kInvalidArgument, "WRONG_UPLOAD_KIND", gram.name,
                        "must be written to by AccumulateGram"));

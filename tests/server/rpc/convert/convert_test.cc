@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/fingerprint.h"
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
 
@@ -51,7 +51,7 @@ TEST(ConvertTensorTest, KeepsSizesBeyond32Bits) {
   const absl::StatusOr<TensorSpec> spec = FromProto(Weight());
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->kind, TensorKind::kWeight);
-  EXPECT_EQ(spec->dtype, TensorDType::kBF16);
+  EXPECT_EQ(spec->dtype, DType::kBF16);
   EXPECT_EQ(spec->rows, int64_t{1} << 40);
   EXPECT_EQ(spec->cols, 3);
   EXPECT_EQ(ToProto(*spec).SerializeAsString(), Weight().SerializeAsString());
@@ -86,8 +86,8 @@ TEST(ConvertTensorTest, GramDTypeDefaultsToF32AndActivationsHaveNoDefault) {
   proto.set_activation_dtype(v1::DATA_TYPE_F16);
   const absl::StatusOr<GramSpec> spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->gram_dtype, TensorDType::kF32);
-  EXPECT_EQ(spec->activation_dtype, TensorDType::kF16);
+  EXPECT_EQ(spec->gram_dtype, DType::kF32);
+  EXPECT_EQ(spec->activation_dtype, DType::kF16);
   EXPECT_EQ(spec->d_in, 5);
 }
 

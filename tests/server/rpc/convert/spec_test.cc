@@ -1,12 +1,11 @@
 // JobSpec to and from the wire.
-#include "server/tensors/spec.h"
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 #include "server/fields/option_fields.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
+#include "server/tensors/tensor_spec.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
 

@@ -1,5 +1,5 @@
 // Validation and sizes of TensorSpec and GramSpec.
-#include "server/tensors/spec.h"
+#include "server/tensors/tensor_spec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,16 +15,12 @@
 namespace sparsefw::server {
 namespace {
 
-std::string_view NameOf(TensorDType dtype) {
-  const std::optional<DType> matrix_dtype = MatrixDType(dtype);
-  return matrix_dtype ? DTypeName(*matrix_dtype) : "U1";
-}
+std::string_view NameOf(DType dtype) { return dtype == DType::kBool ? "U1" : DTypeName(dtype); }
 
-absl::Status CheckDType(std::string_view what, TensorDType dtype,
-                        std::initializer_list<TensorDType> allowed) {
+absl::Status CheckDType(std::string_view what, DType dtype, std::initializer_list<DType> allowed) {
   if (std::find(allowed.begin(), allowed.end(), dtype) != allowed.end()) return absl::OkStatus();
   std::string list;
-  for (const TensorDType one : allowed) {
+  for (const DType one : allowed) {
     list += (list.empty() ? "" : " or ") + std::string(NameOf(one));
   }
   return Invalid("SPEC_INVALID", "%s must be %s; got %s", what, list, NameOf(dtype));
@@ -35,14 +31,13 @@ absl::Status CheckKind(const TensorSpec& spec) {
   switch (spec.kind) {
     case TensorKind::kWeight:
     case TensorKind::kPrunedWeight:
-      return CheckDType(what, spec.dtype,
-                        {TensorDType::kF32, TensorDType::kF16, TensorDType::kBF16});
+      return CheckDType(what, spec.dtype, {DType::kF32, DType::kF16, DType::kBF16});
     case TensorKind::kGram:
-      return CheckDType(what, spec.dtype, {TensorDType::kF32, TensorDType::kF64});
+      return CheckDType(what, spec.dtype, {DType::kF32, DType::kF64});
     case TensorKind::kSaliency:
-      return CheckDType(what, spec.dtype, {TensorDType::kF32});
+      return CheckDType(what, spec.dtype, {DType::kF32});
     case TensorKind::kMask:
-      return CheckDType(what, spec.dtype, {TensorDType::kU1});
+      return CheckDType(what, spec.dtype, {DType::kBool});
   }
   return Invalid("SPEC_INVALID", "kind must be a known kind; got %d", static_cast<int>(spec.kind));
 }
@@ -56,9 +51,9 @@ absl::Status CheckDimension(std::string_view name, int64_t value) {
 std::optional<int64_t> CheckedByteSize(const TensorSpec& spec) {
   int64_t row = 0;
   int64_t total = 0;
-  if (spec.dtype == TensorDType::kU1) {
+  if (spec.dtype == DType::kBool) {
     row = spec.cols / 8 + (spec.cols % 8 != 0 ? 1 : 0);
-  } else if (__builtin_mul_overflow(spec.cols, ElementBytes(spec.dtype), &row)) {
+  } else if (__builtin_mul_overflow(spec.cols, static_cast<int64_t>(SizeOf(spec.dtype)), &row)) {
     return std::nullopt;
   }
   if (__builtin_mul_overflow(spec.rows, row, &total)) return std::nullopt;
@@ -81,27 +76,6 @@ std::string_view NameOf(TensorKind kind) {
       return "PRUNED_WEIGHT";
   }
   return "UNKNOWN";
-}
-
-int64_t ElementBytes(TensorDType dtype) {
-  const std::optional<DType> matrix_dtype = MatrixDType(dtype);
-  return matrix_dtype ? static_cast<int64_t>(SizeOf(*matrix_dtype)) : 0;
-}
-
-std::optional<DType> MatrixDType(TensorDType dtype) {
-  switch (dtype) {
-    case TensorDType::kF32:
-      return DType::kF32;
-    case TensorDType::kF16:
-      return DType::kF16;
-    case TensorDType::kBF16:
-      return DType::kBF16;
-    case TensorDType::kF64:
-      return DType::kF64;
-    case TensorDType::kU1:
-      return std::nullopt;
-  }
-  return std::nullopt;
 }
 
 absl::Status ValidateSpec(const TensorSpec& spec) {
@@ -129,9 +103,8 @@ absl::Status ValidateSpec(const TensorSpec& spec) {
 absl::Status ValidateSpec(const GramSpec& spec) {
   SPARSEFW_RETURN_IF_ERROR(CheckDimension("d_in", spec.d_in));
   SPARSEFW_RETURN_IF_ERROR(CheckDType("activation_dtype", spec.activation_dtype,
-                                      {TensorDType::kF32, TensorDType::kF16, TensorDType::kBF16}));
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckDType("gram_dtype", spec.gram_dtype, {TensorDType::kF32, TensorDType::kF64}));
+                                      {DType::kF32, DType::kF16, DType::kBF16}));
+  SPARSEFW_RETURN_IF_ERROR(CheckDType("gram_dtype", spec.gram_dtype, {DType::kF32, DType::kF64}));
   if (!GramHostBytes(spec)) {
     return Invalid("SPEC_INVALID", "a Gram matrix must be below 2^63 bytes; got d_in=%d",
                    spec.d_in);
@@ -141,18 +114,16 @@ absl::Status ValidateSpec(const GramSpec& spec) {
 
 int64_t ByteSize(const TensorSpec& spec) { return CheckedByteSize(spec).value_or(0); }
 
-MatrixSpec MatrixSpecOf(const TensorSpec& spec) {
-  return {spec.rows, spec.cols, MatrixDType(spec.dtype).value_or(DType::kBool)};
-}
+MatrixSpec MatrixSpecOf(const TensorSpec& spec) { return {spec.rows, spec.cols, spec.dtype}; }
 
 TensorSpec ResultSpec(const GramSpec& spec, int64_t token_count) {
   return TensorSpec{TensorKind::kGram, spec.gram_dtype, spec.d_in, spec.d_in, token_count};
 }
 
 absl::Status CheckGramRows(std::span<const double> rows, int64_t first_row, int64_t cols,
-                           TensorDType dtype) {
-  const double limit = dtype == TensorDType::kF64 ? std::numeric_limits<double>::max()
-                                                  : std::numeric_limits<float>::max();
+                           DType dtype) {
+  const double limit =
+      dtype == DType::kF64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   const auto beyond =
       std::ranges::find_if_not(rows, [limit](double value) { return std::abs(value) <= limit; });
   if (beyond == rows.end()) return absl::OkStatus();
@@ -164,11 +135,10 @@ absl::Status CheckGramRows(std::span<const double> rows, int64_t first_row, int6
 }
 
 std::optional<int64_t> GramHostBytes(const GramSpec& spec) {
-  const auto sums =
-      CheckedByteSize({TensorKind::kGram, TensorDType::kF64, spec.d_in, spec.d_in, 0});
+  const auto sums = CheckedByteSize({TensorKind::kGram, DType::kF64, spec.d_in, spec.d_in, 0});
   const auto result = CheckedByteSize(ResultSpec(spec, 0));
   const auto block =
-      CheckedByteSize({TensorKind::kGram, TensorDType::kF32, kGramBlockTokens, spec.d_in, 0});
+      CheckedByteSize({TensorKind::kGram, DType::kF32, kGramBlockTokens, spec.d_in, 0});
   int64_t total = 0;
   if (!sums || !result || !block || __builtin_add_overflow(*sums, *result, &total) ||
       __builtin_add_overflow(total, *block, &total)) {

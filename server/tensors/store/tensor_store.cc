@@ -1,4 +1,4 @@
-#include "server/tensors/store/spooled_tensor_store.h"
+#include "server/tensors/tensor_store.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,8 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
-#include "server/tensors/random_id.h"
-#include "server/tensors/spec.h"
+#include "server/identity/random_hex.h"
+#include "server/tensors/spool/spool.h"
+#include "server/tensors/store/stored_tensor.h"
+#include "server/tensors/tensor_spec.h"
+#include "server/tensors/uploads/upload.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -35,11 +38,11 @@ absl::Status TensorNotFound(std::string_view name) {
 
 absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOptions options) {
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<Spool> spool, OpenSpoolFolder(options.spool_dir));
-  return SpooledTensorStore::Create(std::move(options), std::move(spool));
+  return Open(std::move(options), std::move(spool));
 }
 
-absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
-    TensorStoreOptions options, std::shared_ptr<Spool> spool) {
+absl::StatusOr<std::unique_ptr<TensorStore>> TensorStore::Open(TensorStoreOptions options,
+                                                               std::shared_ptr<Spool> spool) {
   if (options.gram_backend == nullptr) {
     return Invalid("OPTION_INVALID", "gram_backend must be set; got none");
   }
@@ -64,13 +67,12 @@ absl::StatusOr<std::unique_ptr<TensorStore>> SpooledTensorStore::Create(
   }
   if (!options.now) options.now = [] { return absl::Now(); };
   if (!options.steady_now) options.steady_now = sparsefw::SteadyNow;
-  std::unique_ptr<SpooledTensorStore> store(
-      new SpooledTensorStore(std::move(options), std::move(spool)));
+  std::unique_ptr<TensorStore> store(new TensorStore(std::move(options), std::move(spool)));
   SPARSEFW_RETURN_IF_ERROR(store->Recover());
   return store;
 }
 
-SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool)
+TensorStore::TensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spool)
     : options_(std::move(options)),
       spool_(std::move(spool)),
       own_catalog_(options_.catalog == nullptr ? NewMemoryTensorCatalog() : nullptr),
@@ -84,54 +86,44 @@ SpooledTensorStore::SpooledTensorStore(TensorStoreOptions options, std::shared_p
       accounts_(options_.limits_of, options_.max_tensors, options_.many_tenants),
       use_times_saved_(options_.steady_now()) {}
 
-SpooledTensorStore::~SpooledTensorStore() {
+TensorStore::~TensorStore() {
   stopping_.store(true);
   if (checker_.joinable()) checker_.join();
-  for (const auto& [id, upload] : uploads_) upload->Close();
+  for (const auto& [number, upload] : uploads_) upload->Close();
   if (catalog_.durable()) {
     SaveUseTimes();
     return;
   }
-  for (const auto& tensor : tensors_.All()) spool_->Remove(tensor->origin().id).IgnoreError();
+  for (const auto& [number, tensor] : tensors_) {
+    spool_->Remove(tensor->origin().id).IgnoreError();
+  }
 }
 
-absl::StatusOr<std::shared_ptr<Upload>> SpooledTensorStore::FindUpload(std::string_view name) {
+absl::StatusOr<std::shared_ptr<Upload>> TensorStore::FindUpload(std::string_view name) {
   MutexLock lock(mutex_);
-  const auto found = uploads_.find(std::string(IdOf(name, kUploadPrefix)));
-  if (found == uploads_.end()) return UploadNotFound(name);
-  return found->second;
+  std::shared_ptr<Upload> found = uploads_.Find(IdOf(name, kUploadPrefix));
+  if (found == nullptr) return UploadNotFound(name);
+  return found;
 }
 
-absl::StatusOr<int64_t> SpooledTensorStore::Write(std::string_view upload, int64_t offset,
-                                                  std::span<const std::byte> data,
-                                                  uint32_t crc32c) {
+absl::StatusOr<int64_t> TensorStore::Append(std::string_view upload, UploadKind kind,
+                                            int64_t offset, std::span<const std::byte> data,
+                                            uint32_t crc32c) {
   if (auto found = FindUpload(upload); found.ok()) {
-    absl::StatusOr<int64_t> written = (*found)->Append(UploadKind::kTensor, offset, data, crc32c);
+    absl::StatusOr<int64_t> appended = (*found)->Append(kind, offset, data, crc32c);
     // Not found: another caller finished it just now.
-    if (!absl::IsNotFound(written.status())) return written;
+    if (!absl::IsNotFound(appended.status())) return appended;
   }
-  return WriteAgain(upload, offset, data, crc32c);
+  return AppendAgain(upload, kind, offset, data, crc32c);
 }
 
-absl::StatusOr<int64_t> SpooledTensorStore::Accumulate(std::string_view upload,
-                                                       int64_t token_offset,
-                                                       std::span<const std::byte> data,
-                                                       uint32_t crc32c) {
-  if (auto found = FindUpload(upload); found.ok()) {
-    absl::StatusOr<int64_t> summed =
-        (*found)->Append(UploadKind::kGram, token_offset, data, crc32c);
-    if (!absl::IsNotFound(summed.status())) return summed;
-  }
-  return AccumulateAgain(upload, token_offset, data, crc32c);
-}
-
-absl::StatusOr<UploadInfo> SpooledTensorStore::Commit(std::string_view upload) {
+absl::StatusOr<UploadInfo> TensorStore::Commit(std::string_view upload) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(upload));
   return found->Commit();
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
-                                                      std::optional<uint32_t> total_crc32c) {
+absl::StatusOr<TensorInfo> TensorStore::Finish(std::string_view upload,
+                                               std::optional<uint32_t> total_crc32c) {
   if (auto found = FindUpload(upload); found.ok()) {
     absl::StatusOr<TensorInfo> finished = (*found)->Finish(total_crc32c);
     // Not found: another caller finished it just now.
@@ -140,27 +132,31 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Finish(std::string_view upload,
   return FinishedBefore(upload, total_crc32c);
 }
 
-absl::StatusOr<UploadInfo> SpooledTensorStore::GetUpload(std::string_view name) {
+absl::StatusOr<UploadInfo> TensorStore::GetUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Info();
 }
 
-absl::Status SpooledTensorStore::DeleteUpload(std::string_view name) {
+absl::Status TensorStore::DeleteUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Delete();
 }
 
-absl::Status SpooledTensorStore::Record(const Upload& upload, const UploadInfo& info) {
+absl::Status TensorStore::Record(const Upload& upload, const UploadInfo& info) {
   return catalog_.Insert(RecordOf(upload.origin(), info.spec, info.create_time)).status();
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, UploadContent& content,
-                                                       const FinishedContent& finished) {
+absl::Status TensorStore::RecordProgress(const Upload& upload, const UploadProgress& progress) {
+  return catalog_.Commit(upload.origin().id, progress);
+}
+
+absl::StatusOr<TensorInfo> TensorStore::Publish(const Upload& upload, UploadContent& content,
+                                                const FinishedContent& finished) {
   const absl::Time now = Now();
   TensorRecord record = RecordOf(upload.origin(), finished.spec, now);
   record.complete = true;
   record.progress = {ByteSize(finished.spec), finished.crc32c, ""};
-  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Publish(record));
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t number, catalog_.Insert(record));
   Failpoint("tensor.recorded");
   CompleteTensor complete = content.Take(finished);
   complete.file->Keep();
@@ -171,17 +167,17 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Publish(const Upload& upload, Upl
   TensorInfo info = stored->Info();
   accounts_.CloseUpload(upload.origin().owner.tenant);
   MutexLock lock(mutex_);
-  uploads_.erase(upload.origin().id);
+  uploads_.Erase(upload.origin().id);
   tensors_.Insert(std::move(stored));
   return info;
 }
 
-void SpooledTensorStore::Forget(const Upload& upload) {
+void TensorStore::Forget(const Upload& upload) {
   const Origin& origin = upload.origin();
   {
     MutexLock lock(mutex_);
-    uploads_.erase(origin.id);
-    requests_.Erase(origin.owner.tenant, origin.request_id);
+    uploads_.Erase(origin.id);
+    requests_.erase({origin.owner.tenant, origin.request_id});
   }
   accounts_.CloseUpload(origin.owner.tenant);
   if (!upload.recorded()) return;
@@ -189,10 +185,10 @@ void SpooledTensorStore::Forget(const Upload& upload) {
   DeleteRecords({origin.id});
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
-                                                   std::span<const std::byte> bytes,
-                                                   const Owner& owner, absl::Time expire_time,
-                                                   TensorRoom* room, std::string_view job) {
+absl::StatusOr<TensorInfo> TensorStore::Put(const TensorSpec& spec,
+                                            std::span<const std::byte> bytes, const Owner& owner,
+                                            absl::Time expire_time, TensorRoom* room,
+                                            std::string_view job) {
   SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   const int64_t size = ByteSize(spec);
   if (static_cast<int64_t>(bytes.size()) != size) {
@@ -203,7 +199,7 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   Origin origin;
   origin.owner = owner;
   origin.job = std::string(job);
-  SPARSEFW_ASSIGN_OR_RETURN(origin.id, RandomId());
+  SPARSEFW_ASSIGN_OR_RETURN(origin.id, RandomHex(kIdBytes));
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<SpoolFile> made, spool_->Create(origin.id, size));
   NewSpoolFile file(std::move(made));
   SPARSEFW_RETURN_IF_ERROR(file->Write(0, bytes));
@@ -226,45 +222,37 @@ absl::StatusOr<TensorInfo> SpooledTensorStore::Put(const TensorSpec& spec,
   return info;
 }
 
-int64_t SpooledTensorStore::DeleteResultsOf(std::string_view job) {
+int64_t TensorStore::DeleteResultsOf(std::string_view job) {
   if (job.empty()) return 0;
   StoredTensors results;
   {
     MutexLock lock(mutex_);
-    results = tensors_.TakeResultsOf(job);
+    results = tensors_.TakeIf([job](const StoredTensor& tensor) {
+      return tensor.origin().job == job && tensor.references() == 0;
+    });
   }
   if (!results.empty()) Dispose(results);
   return std::ssize(results);
 }
 
-absl::StatusOr<TensorInfo> SpooledTensorStore::GetTensor(std::string_view name) {
+absl::StatusOr<TensorInfo> TensorStore::GetTensor(std::string_view name) {
   MutexLock lock(mutex_);
   const std::shared_ptr<StoredTensor> found = tensors_.Find(IdOf(name, kTensorPrefix));
   if (found == nullptr) return TensorNotFound(name);
   return found->Info();
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::Acquire(
-    std::string_view name) {
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
+                                                                            bool held) {
   std::shared_ptr<StoredTensor> found;
   {
     MutexLock lock(mutex_);
     found = tensors_.Find(IdOf(name, kTensorPrefix));
     if (found == nullptr) return TensorNotFound(name);
-    found->AddReference();
+    if (held) found->AddReference();
   }
-  found->Touch(SteadyNow());
-  Check(*found, nullptr).IgnoreError();  // Hold gives the same answer
-  return StoredTensor::Hold(std::move(found));
-}
-
-absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenForReading(
-    std::string_view name) {
-  std::shared_ptr<StoredTensor> found;
-  {
-    MutexLock lock(mutex_);
-    found = tensors_.Find(IdOf(name, kTensorPrefix));
-    if (found == nullptr) return TensorNotFound(name);
+  if (held) {
+    found = {found.get(), [found](StoredTensor* tensor) { tensor->DropReference(); }};
   }
   found->Touch(SteadyNow());
   Check(*found, nullptr).IgnoreError();  // Open gives the same answer
@@ -276,7 +264,7 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> SpooledTensorStore::OpenForR
   return handle;
 }
 
-absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
+absl::Status TensorStore::DeleteTensor(std::string_view name) {
   std::shared_ptr<StoredTensor> removed;
   {
     MutexLock lock(mutex_);
@@ -289,13 +277,13 @@ absl::Status SpooledTensorStore::DeleteTensor(std::string_view name) {
           "TENSOR_IN_USE", {{"reference_count", absl::StrFormat("%d", references)}});
     }
     tensors_.Erase(removed->origin().id);
-    requests_.Erase(removed->origin().owner.tenant, removed->origin().request_id);
+    requests_.erase({removed->origin().owner.tenant, removed->origin().request_id});
   }
   Dispose({removed});
   return absl::OkStatus();
 }
 
-TensorStoreUsage SpooledTensorStore::usage() const {
+TensorStoreUsage TensorStore::usage() const {
   TensorStoreUsage usage;
   usage.budget_bytes = budget_->limit();
   usage.used_bytes = budget_->used();
