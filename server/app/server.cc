@@ -27,8 +27,6 @@
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
 #include "server/rpc/convert/status_converter.h"
-#include "server/rpc/jobs/prune_service.h"
-#include "server/rpc/tensors/tensor_service.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
 #include "server/status/status_document.h"

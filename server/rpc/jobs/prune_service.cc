@@ -1,5 +1,3 @@
-#include "server/rpc/jobs/prune_service.h"
-
 #include <algorithm>
 #include <memory>
 
@@ -7,11 +5,12 @@
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/jobs/announced_inputs.h"
 #include "server/rpc/jobs/prune_call.h"
-#include "server/rpc/jobs/server_info.h"
 #include "server/rpc/jobs/watch_call.h"
 #include "server/rpc/runtime/tenant_view.h"
 #include "server/rpc/runtime/unary_call.h"
+#include "server/rpc/services.h"
 #include "sparsefw/status_macros.h"
+#include "sparsefw/steady_time.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
@@ -68,6 +67,58 @@ absl::StatusOr<v1::ListJobsResponse> ListJobsIn(RpcContext& context, const std::
 absl::StatusOr<v1::Job> JobToProto(const absl::StatusOr<Job>& job) {
   if (!job.ok()) return job.status();
   return ToProto(*job);
+}
+
+void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
+  proto->set_job_memory_bytes(usage.device.memory_bytes);
+  proto->set_job_memory_used_bytes(usage.reserved_bytes);
+  proto->set_streams(usage.device.streams);
+  proto->set_running_jobs(usage.jobs);
+  proto->set_lost(usage.lost);
+}
+
+// Abilities and present load of this server.
+v1::ServerInfo ServerInfoOf(const RpcContext& context) {
+  const ServerFacts& facts = context.facts;
+  v1::ServerInfo info;
+  info.set_version(facts.version);
+  const std::vector<DeviceUsage> pool = context.jobs->devices();
+  for (const auto& [device, free_bytes] : facts.devices()) {
+    v1::Device& proto = *info.add_devices();
+    proto.set_name(device.name);
+    proto.set_description(device.description);
+    proto.set_memory_bytes(device.memory_bytes);
+    proto.set_memory_free_bytes(free_bytes);
+    for (const DeviceUsage& usage : pool) {
+      if (usage.device.name == device.name) SetUsage(usage, &proto);
+    }
+  }
+  info.set_default_device(facts.default_device);
+  info.set_default_device_reason(facts.default_device_reason);
+  for (const v1::Method method : {v1::METHOD_MAGNITUDE, v1::METHOD_WANDA, v1::METHOD_RIA,
+                                  v1::METHOD_SPARSEGPT, v1::METHOD_SPARSEFW, v1::METHOD_ALPS}) {
+    info.add_methods(method);
+  }
+  for (const char* pattern : {"unstructured", "per-row", "n:m"}) info.add_patterns(pattern);
+  for (const v1::DataType dtype : {v1::DATA_TYPE_F32, v1::DATA_TYPE_F16, v1::DATA_TYPE_BF16})
+    info.add_weight_dtypes(dtype);
+  for (const v1::DataType dtype : {v1::DATA_TYPE_F32, v1::DATA_TYPE_F64})
+    info.add_gram_dtypes(dtype);
+
+  const TensorStoreUsage usage = context.tensors->usage();
+  info.set_workers(facts.workers);
+  info.set_max_tensor_bytes(facts.max_tensor_bytes);
+  info.set_host_memory_bytes(usage.budget_bytes);
+  info.set_host_memory_used_bytes(usage.used_bytes);
+  info.set_max_message_bytes(kMaxChunkBytes);
+  info.set_suggested_chunk_bytes(kSuggestedChunkBytes);
+  info.set_max_queued_jobs(facts.max_queued_jobs);
+  info.set_queued_jobs(static_cast<int32_t>(context.jobs->queued()));
+  info.set_running_jobs(static_cast<int32_t>(context.jobs->running()));
+  info.set_draining(context.registry->draining());
+  *info.mutable_uptime() = ToProto(SteadyNow() - facts.steady_start_time);
+  info.mutable_settings()->Add(facts.settings.begin(), facts.settings.end());
+  return info;
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "server/rpc/tensors/tensor_service.h"
-
 #include <memory>
 #include <variant>
 
@@ -7,6 +5,7 @@
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/tenant_view.h"
 #include "server/rpc/runtime/unary_call.h"
+#include "server/rpc/services.h"
 #include "server/rpc/tensors/read_call.h"
 #include "server/rpc/tensors/sum_grams.h"
 #include "server/rpc/tensors/upload_call.h"
