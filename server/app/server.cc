@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
-#include "server/app/call_threads.h"
 #include "server/app/connection_limits.h"
 #include "server/app/job_options.h"
 #include "server/app/listener.h"
@@ -112,7 +111,6 @@ class ServerImpl final : public Server {
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
   RpcContext context_;
-  std::unique_ptr<CallThreads> call_threads_;
   std::unique_ptr<Timer> timer_;
   // Both wait for the disk, but for no call, and not for each other.
   std::unique_ptr<Timer> access_timer_;
@@ -262,7 +260,6 @@ void ServerImpl::CheckHealth() {
 }
 
 void ServerImpl::FillContext(const DefaultDevice& device) {
-  call_threads_ = std::make_unique<CallThreads>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
   access_timer_ = std::make_unique<Timer>();
   garbage_timer_ = std::make_unique<Timer>();
@@ -275,7 +272,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.connections = &connections_;
   context_.transient = &stores_->transient();
   context_.fetches = &fetches_;
-  call_threads_->FillContext(context_);
+  context_.threads = std::make_unique<CallThreads>(config_.io_threads);
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
@@ -307,7 +304,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.watchers = context_.watchers.load();
-  gauges.executors = call_threads_->gauges();
+  gauges.executors = context_.threads->gauges();
   gauges.connections = connections_.counts();
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();

@@ -9,7 +9,7 @@
 namespace sparsefw::server {
 
 PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc, context.data_executor),
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc, &context.threads->data),
       intake_(context) {}
 
 std::shared_ptr<PruneCall> PruneCall::Self() {
@@ -24,7 +24,7 @@ absl::Status PruneCall::Take(const v1::PruneRequest& request) {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
   if (request.has_header()) AddSubject({request.header().request_id(), ""});
   SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
-  if (request.has_header() && intake_.sums()) MoveTo(context().sums_executor);
+  if (request.has_header() && intake_.sums()) MoveTo(&context().threads->sums);
   return complete ? FinishIntake() : absl::OkStatus();
 }
 
@@ -38,9 +38,9 @@ absl::Status PruneCall::TakeEnd() {
 absl::Status PruneCall::FinishIntake() {
   SPARSEFW_RETURN_IF_ERROR(intake_.Finish());
   stage_ = Stage::kSubmit;
-  MoveTo(context().jobs_executor);
+  MoveTo(&context().threads->jobs);
   Post([this] {
-    MoveTo(context().data_executor);
+    MoveTo(&context().threads->data);
     if (IsClosed()) return;
     if (const absl::Status status = Submit(); !status.ok()) Close(status);
   });

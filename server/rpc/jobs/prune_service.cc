@@ -125,30 +125,30 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
 
 PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
   AddUnary<v1::CheckJobOptionsRequest, v1::CheckJobOptionsResponse>(
-      context, "/sparsefw.v1.PruneService/CheckJobOptions", context.jobs_executor,
+      context, "/sparsefw.v1.PruneService/CheckJobOptions", &context.threads->jobs,
       [&context](const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
         return CheckJobOptionsIn(context, caller.tenant, request);
       });
   AddUnary<v1::CreateJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/CreateJob", context.jobs_executor,
+      context, "/sparsefw.v1.PruneService/CreateJob", &context.threads->jobs,
       [&context](const UnaryCaller& caller, const v1::CreateJobRequest& request) {
         return CreateJobIn(context, caller.tenant, caller.traceparent, request);
       });
   AddUnary<v1::GetJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/GetJob", context.quick_executor,
+      context, "/sparsefw.v1.PruneService/GetJob", &context.threads->quick,
       [&context](const UnaryCaller& caller, const v1::GetJobRequest& request) {
         return JobToProto(
             WithJob(*context.jobs, caller.tenant, request.name(),
                     [&context](std::string_view key) { return context.jobs->Get(key); }));
       });
   AddUnary<v1::ListJobsRequest, v1::ListJobsResponse>(
-      context, "/sparsefw.v1.PruneService/ListJobs", context.jobs_executor,
+      context, "/sparsefw.v1.PruneService/ListJobs", &context.threads->jobs,
       [&context](const UnaryCaller& caller, const v1::ListJobsRequest& request) {
         return ListJobsIn(context, caller.tenant, request);
       });
   // Deletes the files of its results too.
   AddUnary<v1::DeleteJobRequest, Empty>(
-      context, "/sparsefw.v1.PruneService/DeleteJob", context.data_executor,
+      context, "/sparsefw.v1.PruneService/DeleteJob", &context.threads->data,
       [&context](const UnaryCaller& caller,
                  const v1::DeleteJobRequest& request) -> absl::StatusOr<Empty> {
         SPARSEFW_RETURN_IF_ERROR(
@@ -157,7 +157,7 @@ PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
         return Empty();
       });
   AddUnary<v1::CancelJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/CancelJob", context.quick_executor,
+      context, "/sparsefw.v1.PruneService/CancelJob", &context.threads->quick,
       [&context](const UnaryCaller& caller, const v1::CancelJobRequest& request) {
         return JobToProto(
             WithJob(*context.jobs, caller.tenant, request.name(),

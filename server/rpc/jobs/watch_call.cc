@@ -40,7 +40,7 @@ WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
 void WatchCall::Begin() {
   // A job that has ended is read from the store.
-  Queue(*context().quick_executor, Executor::Entry::kNew, [this] {
+  Queue(context().threads->quick, Executor::Entry::kNew, [this] {
     if (const absl::Status status = Watch(); status.ok()) {
       ScheduleHeartbeat(interval_);
     } else {

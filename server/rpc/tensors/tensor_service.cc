@@ -111,12 +111,12 @@ void TensorServiceImpl::AddStreams(RpcContext& context) {
 
 void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
   AddUnary<v1::CreateUploadRequest, v1::CreateUploadResponse>(
-      context, "/sparsefw.v1.TensorService/CreateUpload", context.data_executor,
+      context, "/sparsefw.v1.TensorService/CreateUpload", &context.threads->data,
       [&context](const UnaryCaller& caller, const v1::CreateUploadRequest& request) {
         return CreateUploadIn(context, {caller.tenant, request.owner()}, request);
       });
   AddUnary<v1::GetUploadRequest, v1::Upload>(
-      context, "/sparsefw.v1.TensorService/GetUpload", context.data_executor,
+      context, "/sparsefw.v1.TensorService/GetUpload", &context.threads->data,
       [&context](const UnaryCaller& caller,
                  const v1::GetUploadRequest& request) -> absl::StatusOr<v1::Upload> {
         SPARSEFW_ASSIGN_OR_RETURN(
@@ -126,12 +126,12 @@ void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
         return ToProto(info);
       });
   AddUnary<v1::ListUploadsRequest, v1::ListUploadsResponse>(
-      context, "/sparsefw.v1.TensorService/ListUploads", context.data_executor,
+      context, "/sparsefw.v1.TensorService/ListUploads", &context.threads->data,
       [&context](const UnaryCaller& caller, const v1::ListUploadsRequest& request) {
         return ListUploadsIn(context, caller.tenant, request);
       });
   AddUnary<v1::DeleteUploadRequest, Empty>(
-      context, "/sparsefw.v1.TensorService/DeleteUpload", context.data_executor,
+      context, "/sparsefw.v1.TensorService/DeleteUpload", &context.threads->data,
       [&context](const UnaryCaller& caller, const v1::DeleteUploadRequest& request) {
         return ToEmpty(
             WithUpload(*context.tensors, caller.tenant, request.name(),
@@ -141,14 +141,14 @@ void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
 
 void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
   AddUnary<v1::SumGramsRequest, v1::Tensor>(
-      context, "/sparsefw.v1.TensorService/SumGrams", context.sums_executor,
+      context, "/sparsefw.v1.TensorService/SumGrams", &context.threads->sums,
       [&context, sum = std::shared_ptr<GramSum>()](const UnaryCaller& caller,
                                                    const v1::SumGramsRequest& request) mutable {
         if (sum == nullptr) sum = std::make_shared<GramSum>(context, request);
         return sum->Step(caller.tenant);
       });
   AddUnary<v1::GetTensorRequest, v1::Tensor>(
-      context, "/sparsefw.v1.TensorService/GetTensor", context.data_executor,
+      context, "/sparsefw.v1.TensorService/GetTensor", &context.threads->data,
       [&context](const UnaryCaller& caller,
                  const v1::GetTensorRequest& request) -> absl::StatusOr<v1::Tensor> {
         SPARSEFW_ASSIGN_OR_RETURN(
@@ -158,12 +158,12 @@ void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
         return ToProto(info);
       });
   AddUnary<v1::ListTensorsRequest, v1::ListTensorsResponse>(
-      context, "/sparsefw.v1.TensorService/ListTensors", context.data_executor,
+      context, "/sparsefw.v1.TensorService/ListTensors", &context.threads->data,
       [&context](const UnaryCaller& caller, const v1::ListTensorsRequest& request) {
         return ListTensorsIn(context, caller.tenant, request);
       });
   AddUnary<v1::DeleteTensorRequest, Empty>(
-      context, "/sparsefw.v1.TensorService/DeleteTensor", context.data_executor,
+      context, "/sparsefw.v1.TensorService/DeleteTensor", &context.threads->data,
       [&context](const UnaryCaller& caller, const v1::DeleteTensorRequest& request) {
         return ToEmpty(
             WithTensor(*context.tensors, caller.tenant, request.name(),
