@@ -19,40 +19,39 @@ namespace {
 using google::protobuf::Empty;
 
 // While draining the manager refuses what is new, and still answers what repeats.
-absl::StatusOr<v1::Job> CreateJobIn(RpcContext& context, const std::string& tenant,
-                                    const std::string& traceparent,
-                                    const v1::CreateJobRequest& request) {
+absl::StatusOr<v1::Job> CreateJob(RpcContext& context, const UnaryCaller& caller,
+                                  const v1::CreateJobRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(JobSpec parsed, FromProto(request.spec()));
-  parsed.traceparent = traceparent;
-  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, tenant, parsed));
+  parsed.traceparent = caller.traceparent;
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, caller.tenant, parsed));
   SPARSEFW_ASSIGN_OR_RETURN(
-      const Job job, WithInputs(*context.tensors, tenant, parsed, [&](const JobSpec& spec) {
+      const Job job, WithInputs(*context.tensors, caller.tenant, parsed, [&](const JobSpec& spec) {
         return context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
-                                    Owner{tenant, request.owner()}, request.validate_only());
+                                    Owner{caller.tenant, request.owner()}, request.validate_only());
       }));
   return ToProto(job);
 }
 
-absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptionsIn(
-    RpcContext& context, const std::string& tenant, const v1::CheckJobOptionsRequest& request) {
+absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptions(
+    RpcContext& context, const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const JobSpec parsed, FromProto(request.spec()));
-  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, tenant, parsed));
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, caller.tenant, parsed));
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(parsed, request));
-  SPARSEFW_RETURN_IF_ERROR(WithInputs(*context.tensors, tenant, parsed, [&](const JobSpec& spec) {
-    return context.jobs->Check(spec, inputs);
-  }));
+  SPARSEFW_RETURN_IF_ERROR(
+      WithInputs(*context.tensors, caller.tenant, parsed,
+                 [&](const JobSpec& spec) { return context.jobs->Check(spec, inputs); }));
   return v1::CheckJobOptionsResponse();
 }
 
 // Labels and errors can make a job large: a page that would not fit a message
 // is asked for again, smaller, so that its token is right.
-absl::StatusOr<v1::ListJobsResponse> ListJobsIn(RpcContext& context, const std::string& tenant,
-                                                const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsResponse> ListJobs(RpcContext& context, const UnaryCaller& caller,
+                                              const v1::ListJobsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(int page_size, PageSize(request.page_size()));
   SPARSEFW_ASSIGN_OR_RETURN(JobFilter filter, FilterFromProto(request));
-  filter.tenant = tenant;
+  filter.tenant = caller.tenant;
   while (true) {
     SPARSEFW_ASSIGN_OR_RETURN(const JobStore::Page page,
                               context.jobs->List(filter, page_size, request.page_token()));
@@ -64,11 +63,6 @@ absl::StatusOr<v1::ListJobsResponse> ListJobsIn(RpcContext& context, const std::
   }
 }
 
-absl::StatusOr<v1::Job> JobToProto(const absl::StatusOr<Job>& job) {
-  if (!job.ok()) return job.status();
-  return ToProto(*job);
-}
-
 void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
   proto->set_job_memory_bytes(usage.device.memory_bytes);
   proto->set_job_memory_used_bytes(usage.reserved_bytes);
@@ -78,7 +72,8 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
 }
 
 // Abilities and present load of this server.
-v1::ServerInfo ServerInfoOf(const RpcContext& context) {
+absl::StatusOr<v1::ServerInfo> GetServerInfo(RpcContext& context, const UnaryCaller& /*caller*/,
+                                             const v1::GetServerInfoRequest& /*request*/) {
   const ServerFacts& facts = context.facts;
   v1::ServerInfo info;
   info.set_version(facts.version);
@@ -124,49 +119,19 @@ v1::ServerInfo ServerInfoOf(const RpcContext& context) {
 }  // namespace
 
 PruneServiceImpl::PruneServiceImpl(RpcContext& context) {
-  AddUnary<v1::CheckJobOptionsRequest, v1::CheckJobOptionsResponse>(
-      context, "/sparsefw.v1.PruneService/CheckJobOptions", &context.threads->jobs,
-      [&context](const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
-        return CheckJobOptionsIn(context, caller.tenant, request);
-      });
-  AddUnary<v1::CreateJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/CreateJob", &context.threads->jobs,
-      [&context](const UnaryCaller& caller, const v1::CreateJobRequest& request) {
-        return CreateJobIn(context, caller.tenant, caller.traceparent, request);
-      });
-  AddUnary<v1::GetJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/GetJob", &context.threads->quick,
-      [&context](const UnaryCaller& caller, const v1::GetJobRequest& request) {
-        return JobToProto(
-            WithJob(*context.jobs, caller.tenant, request.name(),
-                    [&context](std::string_view key) { return context.jobs->Get(key); }));
-      });
-  AddUnary<v1::ListJobsRequest, v1::ListJobsResponse>(
-      context, "/sparsefw.v1.PruneService/ListJobs", &context.threads->jobs,
-      [&context](const UnaryCaller& caller, const v1::ListJobsRequest& request) {
-        return ListJobsIn(context, caller.tenant, request);
-      });
+  CallThreads& threads = *context.threads;
+  const auto with = [](auto&&... arguments) { return WithJob(arguments...); };
+  AddUnary(context, "/sparsefw.v1.PruneService/CheckJobOptions", &threads.jobs, &CheckJobOptions);
+  AddUnary(context, "/sparsefw.v1.PruneService/CreateJob", &threads.jobs, &CreateJob);
+  AddNamed<v1::GetJobRequest, v1::Job>(context, "/sparsefw.v1.PruneService/GetJob", &threads.quick,
+                                       context.jobs, with, &JobManager::Get);
+  AddUnary(context, "/sparsefw.v1.PruneService/ListJobs", &threads.jobs, &ListJobs);
   // Deletes the files of its results too.
-  AddUnary<v1::DeleteJobRequest, Empty>(
-      context, "/sparsefw.v1.PruneService/DeleteJob", &context.threads->data,
-      [&context](const UnaryCaller& caller,
-                 const v1::DeleteJobRequest& request) -> absl::StatusOr<Empty> {
-        SPARSEFW_RETURN_IF_ERROR(
-            WithJob(*context.jobs, caller.tenant, request.name(),
-                    [&context](std::string_view key) { return context.jobs->Delete(key); }));
-        return Empty();
-      });
-  AddUnary<v1::CancelJobRequest, v1::Job>(
-      context, "/sparsefw.v1.PruneService/CancelJob", &context.threads->quick,
-      [&context](const UnaryCaller& caller, const v1::CancelJobRequest& request) {
-        return JobToProto(
-            WithJob(*context.jobs, caller.tenant, request.name(),
-                    [&context](std::string_view key) { return context.jobs->Cancel(key); }));
-      });
-  AddUnary<v1::GetServerInfoRequest, v1::ServerInfo>(
-      context, "/sparsefw.v1.PruneService/GetServerInfo", nullptr,
-      [&context](const UnaryCaller& /*caller*/, const v1::GetServerInfoRequest& /*request*/)
-          -> absl::StatusOr<v1::ServerInfo> { return ServerInfoOf(context); });
+  AddNamed<v1::DeleteJobRequest, Empty>(context, "/sparsefw.v1.PruneService/DeleteJob",
+                                        &threads.data, context.jobs, with, &JobManager::Delete);
+  AddNamed<v1::CancelJobRequest, v1::Job>(context, "/sparsefw.v1.PruneService/CancelJob",
+                                          &threads.quick, context.jobs, with, &JobManager::Cancel);
+  AddUnary(context, "/sparsefw.v1.PruneService/GetServerInfo", nullptr, &GetServerInfo);
   AddBidi<grpc::ByteBuffer, v1::JobEvent>(
       "/sparsefw.v1.PruneService/WatchJob",
       [&context](grpc::CallbackServerContext* rpc) { return StartCall<WatchCall>(context, rpc); });
