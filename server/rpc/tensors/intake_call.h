@@ -78,7 +78,7 @@ class IntakeCall : public Reactor, public Call {
       : Call(context, method, rpc), strand_(std::make_shared<Strand>(executor)) {}
 
   // Called before the first message; tenant() is known.
-  virtual void Opened() = 0;
+  virtual void Opened() {}
   // Bytes of tensors in the message.
   virtual int64_t DataBytes(const Request& request) const = 0;
   // An error ends the call.
