@@ -8,7 +8,6 @@
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/identity/certificate.h"
-#include "server/metrics/labels.h"
 #include "server/net/peer_address.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -184,7 +183,7 @@ void Call::CloseLocked(const absl::Status& status) {
 
 void Call::Record(const absl::Status& status) {
   const absl::Duration duration = SteadyNow() - start_;
-  context_.metrics->RpcEnded(method_, CodeName(status.code()), duration);
+  context_.metrics->RpcEnded(method_, status.code(), duration);
   if (!context_.log) return;
   context_.log({method_, status, duration, rpc_->peer(), identity_.tenant, subject_, traceparent_});
 }
