@@ -241,8 +241,8 @@ void PruneCall::Pump() {
 
 absl::Status PruneCall::SetWire(const v1::PruneResponse& response) {
   // The response, and the job that it was made from.
-  SPARSEFW_ASSIGN_OR_RETURN(held_,
-                            share().HoldResponse(static_cast<int64_t>(response.ByteSizeLong()), 2));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      held_, connection().HoldResponse(static_cast<int64_t>(response.ByteSizeLong()), 2));
   grpc::ByteBuffer wire;  // gRPC wants an empty one
   bool own = false;
   // Cannot fail: a response is far below protobuf's limit.
@@ -299,7 +299,7 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
   }
   const int64_t bytes = reader_->NextMessage(field, &wire_);
   context().metrics->BytesSent(method(), bytes);
-  share().Sent(bytes);
+  connection().Sent(bytes);
   return true;
 }
 

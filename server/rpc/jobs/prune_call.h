@@ -68,7 +68,7 @@ class PruneCall final
   // Fills wire_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();
   absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, int field);
-  // Errors: CallShare::Hold's.
+  // Errors: Connection::Hold's.
   absl::Status SetWire(const v1::PruneResponse& response);
   void CleanUp() override;
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }

@@ -90,7 +90,7 @@ void WatchCall::Pump() {
 void WatchCall::WriteLocked() {
   // The message, as gRPC sends it, and the job that it was made from.
   absl::StatusOr<HeldBytes> held =
-      share().HoldResponse(static_cast<int64_t>(event_.ByteSizeLong()), 3);
+      connection().HoldResponse(static_cast<int64_t>(event_.ByteSizeLong()), 3);
   if (!held.ok()) return CloseLocked(held.status());
   held_ = *std::move(held);
   writing_ = true;

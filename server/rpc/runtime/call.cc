@@ -68,12 +68,20 @@ std::string TraceparentOf(const grpc::ServerContextBase& rpc) {
 
 }  // namespace
 
+std::shared_ptr<Connection> ConnectionOf(const Connections* connections,
+                                         const grpc::CallbackServerContext& rpc) {
+  const std::optional<PeerAddress> address = ParsePeerAddress(rpc.peer());
+  std::shared_ptr<Connection> found =
+      address && connections != nullptr ? connections->Find(*address) : nullptr;
+  return found != nullptr ? found : Connection::Unlimited();
+}
+
 Call::Call(RpcContext& context, std::string_view method, grpc::CallbackServerContext* rpc)
     : context_(context),
       method_(method),
       rpc_(rpc),
       start_(SteadyNow()),
-      share_(context.connections, *rpc) {
+      connection_(ConnectionOf(context.connections, *rpc)) {
   context_.metrics->RpcStarted(method_);
 }
 
@@ -92,7 +100,7 @@ bool Call::Open() {
 
 absl::Status Call::FindOutWhoCalls() {
   identity_.tenant.clear();
-  SPARSEFW_RETURN_IF_ERROR(share_.Enter());
+  SPARSEFW_RETURN_IF_ERROR(connection_->Enter());
   absl::StatusOr<Identity> identity = Authenticate(*context_.authenticator, *rpc_);
   if (!identity.ok()) return identity.status();
   identity_ = *std::move(identity);
@@ -110,7 +118,7 @@ void Call::Tick() {
     MutexLock lock(mutex_);
     if (!done_ && closed_ && now - closed_at_ > kUnreadEnd) rpc_->TryCancel();
     if (read_.has_value()) {
-      const absl::Status status = share_.CheckRead(*read_, now);
+      const absl::Status status = connection_->CheckRead(*read_, now);
       if (!status.ok()) CloseLocked(status);
     }
     if (closed_) return;
@@ -133,7 +141,7 @@ void Call::Done() {
     MutexLock lock(mutex_);
     done_ = true;
   }
-  share_.Leave();
+  connection_->Leave();
   context_.registry->Remove(this);
   // The last reference may be this one.
   const std::shared_ptr<Call> self = std::move(self_);

@@ -80,7 +80,7 @@ class ReflectionCall final
     ReadEnds();
     if (!ok) return Close(absl::OkStatus());
     const size_t size = request_.ByteSizeLong();
-    share().Received(static_cast<int64_t>(size));
+    connection().Received(static_cast<int64_t>(size));
     // The answer repeats the question.
     if (size > kMaxQuestionBytes) {
       ServerReflectionRequest().Swap(&request_);  // nobody counts it
@@ -90,7 +90,7 @@ class ReflectionCall final
     response_.Clear();
     Answer(request_, &response_);
     absl::StatusOr<HeldBytes> held =
-        share().HoldResponse(static_cast<int64_t>(response_.ByteSizeLong()), 2);
+        connection().HoldResponse(static_cast<int64_t>(response_.ByteSizeLong()), 2);
     if (!held.ok()) return Close(held.status());
     held_ = *std::move(held);
     MutexLock lock(mutex_);

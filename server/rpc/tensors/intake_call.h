@@ -44,10 +44,11 @@ class IntakeCall : public Reactor, public Call {
       });
     }
     const Request& request = incoming_->request;
-    share().Received(static_cast<int64_t>(request.ByteSizeLong()));
+    connection().Received(static_cast<int64_t>(request.ByteSizeLong()));
     const int64_t bytes = DataBytes(request);
     context().metrics->BytesReceived(method(), bytes);
-    absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
+    absl::StatusOr<HeldBytes> held =
+        connection().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
     if (!held.ok()) {
       incoming_.reset();
       return Close(held.status());
@@ -118,13 +119,13 @@ class IntakeCall : public Reactor, public Call {
   void Read() {
     incoming_ = std::make_unique<Message>();
     const ReadTurns::Ticket ticket =
-        share().TakeTurn([this, self = shared_from_this()] { BeginTurn(); });
+        connection().peer().turns().Take([this, self = shared_from_this()] { BeginTurn(); });
     {
       MutexLock lock(mutex_);
       ticket_ = ticket;
       if (!over_) return;
     }
-    share().WithdrawTurn(ticket);
+    connection().peer().turns().Withdraw(ticket);
   }
   // The RPC is over: what waits for a turn would keep this object.
   void WithdrawTurn() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -134,7 +135,7 @@ class IntakeCall : public Reactor, public Call {
       over_ = true;
       ticket = ticket_;
     }
-    share().WithdrawTurn(ticket);
+    connection().peer().turns().Withdraw(ticket);
   }
   void BeginTurn() {
     {
@@ -152,7 +153,7 @@ class IntakeCall : public Reactor, public Call {
       MutexLock lock(mutex_);
       if (!std::exchange(has_turn_, false)) return;
     }
-    share().GiveTurnBack();
+    connection().peer().turns().GiveBack();
   }
   void OnTick(Clock::time_point now) override {
     {

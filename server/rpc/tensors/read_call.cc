@@ -38,7 +38,7 @@ void ReadCall::Pump() {
     if (closed()) return;
     StartWrite(&response_);
   }
-  share().Sent(size);
+  connection().Sent(size);
   context().metrics->BytesSent(method(), size);
 }
 
