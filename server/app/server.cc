@@ -66,7 +66,7 @@ class ServerImpl final : public Server {
   }
   TensorStore& tensors() override { return stores_->tensors(); }
   JobManager& jobs() override { return *jobs_; }
-  StagingBudget& staging() override { return staging_; }
+  FairSemaphore& staging() override { return staging_; }
   ReactorRegistry& calls() override { return registry_; }
 
  private:
@@ -95,7 +95,7 @@ class ServerImpl final : public Server {
   const LimitsOfTenant limits_of_ = [this](std::string_view tenant) {
     return access_->authenticator().LimitsOf(tenant);
   };
-  StagingBudget staging_{config_.staging_memory_bytes};
+  FairSemaphore staging_{config_.staging_memory_bytes};
   Connections connections_{ConnectionLimits(config_)};
   int64_t closed_connections_ = 0;  // of them, at the last ReturnMemory
   ReactorRegistry registry_;

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/net/descriptor.h"
-#include "server/net/read_turns.h"
+#include "server/net/fair_semaphore.h"
 
 namespace sparsefw::server {
 
@@ -50,7 +50,12 @@ class Peer {
   // connections have needed, and at most what they can hide.
   int64_t allowed() const { return allowed_.load(); }
   void Allow(int64_t bytes) { allowed_.fetch_add(bytes); }
-  ReadTurns& turns() { return turns_; }
+  // At reading a message, of its streams. A stream that is being read may hold a whole message
+  // before anybody sees it. So only some are read at a time, and none while the peer holds much;
+  // the others wait, and flow control holds their senders. Whoever has a turn gives it back when
+  // its message is there, when its stream ends, or after some time in which nothing came. No lock
+  // of a stream may be held where a turn is asked for or given back.
+  FairSemaphore& turns() { return turns_; }
   Ledger& ledger() { return *ledger_; }
 
  private:
@@ -58,7 +63,7 @@ class Peer {
   std::atomic<int64_t> calls_{0};
   std::atomic<int64_t> held_{0};
   std::atomic<int64_t> allowed_{0};
-  ReadTurns turns_;
+  FairSemaphore turns_;
 };
 
 // Bytes that a peer holds; given back with this. Empty: none.

@@ -19,6 +19,7 @@
 #include "server/jobs/result_fetches.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connections.h"
+#include "server/net/fair_semaphore.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/reactor_registry.h"
@@ -26,7 +27,6 @@
 #include "server/rpc/runtime/timer.h"
 #include "server/tensors/tensor_store.h"
 #include "server/tensors/transient_tensors.h"
-#include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
@@ -92,7 +92,7 @@ struct CallThreads {
 struct RpcContext {
   const Authenticator* authenticator = nullptr;
   TensorStore* tensors = nullptr;
-  StagingBudget* staging = nullptr;
+  FairSemaphore* staging = nullptr;
   JobManager* jobs = nullptr;
   Metrics* metrics = nullptr;
   ReactorRegistry* registry = nullptr;

@@ -326,52 +326,6 @@ TEST_F(ConnectionsTest, CallsAndHeldBytesOfAPeerAreLimited) {
   EXPECT_TRUE(two->Hold(100).ok());
 }
 
-TEST(ReadTurnsTest, TurnsComeInOrderAndWaitForRoom) {
-  bool room = true;
-  ReadTurns turns(2, [&room] { return room; });
-  std::string order;
-  for (const char name : {'a', 'b', 'c', 'd'}) turns.Take([&order, name] { order += name; });
-  EXPECT_EQ(order, "ab");
-  turns.GiveBack();
-  EXPECT_EQ(order, "abc");
-  room = false;
-  turns.GiveBack();
-  EXPECT_EQ(order, "abc");
-  room = true;
-  turns.Resume();
-  EXPECT_EQ(order, "abcd");
-}
-
-TEST(ReadTurnsTest, WhatIsWithdrawnIsForgotten) {
-  ReadTurns turns(1, [] { return true; });
-  auto stream = std::make_shared<int>(0);
-  turns.Take([] {});
-  const ReadTurns::Ticket ticket = turns.Take([stream] { ++*stream; });
-  EXPECT_EQ(stream.use_count(), 2);
-  turns.Withdraw(ticket);
-  EXPECT_EQ(stream.use_count(), 1);
-  turns.Withdraw(ticket);
-  turns.GiveBack();
-  EXPECT_EQ(*stream, 0);
-}
-
-// Streams that were closed while they waited give their turns back at once.
-TEST(ReadTurnsTest, ManyTurnsThatAreGivenBackAtOnceTakeNoStack) {
-  bool room = false;
-  ReadTurns turns(1, [&room] { return room; });
-  int begun = 0;
-  constexpr int kStreams = 200000;
-  for (int i = 0; i < kStreams; ++i) {
-    turns.Take([&] {
-      ++begun;
-      turns.GiveBack();
-    });
-  }
-  room = true;
-  turns.Resume();
-  EXPECT_EQ(begun, kStreams);
-}
-
 TEST(PeerAddressTest, IsReadAsGrpcWritesIt) {
   const auto ipv4 = ParsePeerAddress("ipv4:127.0.0.1:4242");
   ASSERT_TRUE(ipv4.has_value());
