@@ -3,12 +3,10 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
 #include "server/app/connection_limits.h"
@@ -25,12 +23,10 @@
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
-#include "server/rpc/convert/status_converter.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
 #include "server/status/status_document.h"
 #include "server/status/status_page.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
 

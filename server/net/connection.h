@@ -45,7 +45,6 @@ class Peer {
   bool Hold(int64_t bytes);  // false: beyond a limit
   // May begin turns: no lock of a call may be held.
   void Release(int64_t bytes);
-  int64_t held() const { return held_.load(); }
   // Bytes beside messages that were taken for explained, since the start: more than what its
   // connections have needed, and at most what they can hide.
   int64_t allowed() const { return allowed_.load(); }

@@ -36,7 +36,6 @@ namespace sparsefw::server {
 // that exactly 2 MiB of data still pass. gRPC answers RESOURCE_EXHAUSTED beyond.
 inline constexpr int kMaxChunkBytes = 2 << 20;
 inline constexpr int kMaxMessageBytes = kMaxChunkBytes + (64 << 10);
-inline constexpr int kSuggestedChunkBytes = 1 << 20;
 
 // One ended RPC, for the log.
 struct RpcRecord {
