@@ -12,12 +12,9 @@
 #include "grpcpp/grpcpp.h"
 #include "server/net/connection_acceptor.h"
 #include "server/net/connections.h"
-#include "server/rpc/jobs/prune_service.h"
 #include "server/rpc/runtime/rpc_context.h"
+#include "server/rpc/services.h"
 #include "server/rpc/standard/health_service.h"
-#include "server/rpc/standard/reflection_service.h"
-#include "server/rpc/standard/unknown_service.h"
-#include "server/rpc/tensors/tensor_service.h"
 
 namespace sparsefw::server {
 

@@ -3,15 +3,12 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/app/access.h"
-#include "server/app/call_threads.h"
 #include "server/app/connection_limits.h"
 #include "server/app/job_options.h"
 #include "server/app/listener.h"
@@ -26,14 +23,10 @@
 #include "server/metrics/metrics_endpoint.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
-#include "server/rpc/convert/status_converter.h"
-#include "server/rpc/jobs/prune_service.h"
-#include "server/rpc/tensors/tensor_service.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
 #include "server/status/status_document.h"
 #include "server/status/status_page.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
 
@@ -69,7 +62,7 @@ class ServerImpl final : public Server {
   }
   TensorStore& tensors() override { return stores_->tensors(); }
   JobManager& jobs() override { return *jobs_; }
-  StagingBudget& staging() override { return staging_; }
+  FairSemaphore& staging() override { return staging_; }
   ReactorRegistry& calls() override { return registry_; }
 
  private:
@@ -98,7 +91,7 @@ class ServerImpl final : public Server {
   const LimitsOfTenant limits_of_ = [this](std::string_view tenant) {
     return access_->authenticator().LimitsOf(tenant);
   };
-  StagingBudget staging_{config_.staging_memory_bytes};
+  FairSemaphore staging_{config_.staging_memory_bytes};
   Connections connections_{ConnectionLimits(config_)};
   int64_t closed_connections_ = 0;  // of them, at the last ReturnMemory
   ReactorRegistry registry_;
@@ -114,7 +107,6 @@ class ServerImpl final : public Server {
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
   RpcContext context_;
-  std::unique_ptr<CallThreads> call_threads_;
   std::unique_ptr<Timer> timer_;
   // Both wait for the disk, but for no call, and not for each other.
   std::unique_ptr<Timer> access_timer_;
@@ -264,7 +256,6 @@ void ServerImpl::CheckHealth() {
 }
 
 void ServerImpl::FillContext(const DefaultDevice& device) {
-  call_threads_ = std::make_unique<CallThreads>(config_.io_threads);
   timer_ = std::make_unique<Timer>();
   access_timer_ = std::make_unique<Timer>();
   garbage_timer_ = std::make_unique<Timer>();
@@ -276,7 +267,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.registry = &registry_;
   context_.connections = &connections_;
   context_.fetches = &fetches_;
-  call_threads_->FillContext(context_);
+  context_.threads = std::make_unique<CallThreads>(config_.io_threads);
   context_.timer = timer_.get();
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
@@ -308,7 +299,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
   gauges.watchers = context_.watchers.load();
-  gauges.executors = call_threads_->gauges();
+  gauges.executors = context_.threads->gauges();
   gauges.connections = connections_.counts();
   gauges.draining = registry_.draining();
   gauges.open_descriptors = OpenDescriptors();

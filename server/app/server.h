@@ -12,9 +12,9 @@
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
 #include "server/jobs/job_manager.h"
+#include "server/net/fair_semaphore.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "server/tensors/tensor_store.h"
-#include "server/tensors/uploads/staging_budget.h"
 
 namespace sparsefw::server {
 
@@ -58,7 +58,7 @@ class Server {
   // The parts, for tests.
   virtual TensorStore& tensors() = 0;
   virtual JobManager& jobs() = 0;
-  virtual StagingBudget& staging() = 0;
+  virtual FairSemaphore& staging() = 0;
   virtual ReactorRegistry& calls() = 0;
 };
 

@@ -18,12 +18,9 @@ size_t IndexOrLast(const std::array<std::string_view, n>& values, std::string_vi
 
 size_t RpcMethodIndex(std::string_view method) { return IndexOrLast(kRpcMethods, method); }
 
-size_t CodeIndex(std::string_view code) { return IndexOrLast(kCodes, code); }
-
-std::string_view CodeName(absl::StatusCode code) {
-  const auto index = static_cast<size_t>(code);
-  return kCodes[index + 1 < kCodes.size() ? index
-                                          : static_cast<size_t>(absl::StatusCode::kUnknown)];
+std::string CodeName(absl::StatusCode code) {
+  const std::string name = absl::StatusCodeToString(code);
+  return name.empty() ? "UNKNOWN" : name;
 }
 
 std::string_view ReasonLabel(std::string_view reason) {
@@ -37,15 +34,15 @@ std::string_view DeviceLabel(std::string_view device) {
   return kDevices[IndexOrLast(kDevices, kind)];
 }
 
-std::string_view ErrorLabel(const absl::Status& error) {
+std::string ErrorLabel(const absl::Status& error) {
   const std::string_view label = ReasonLabel(ReasonOf(error));
-  return label == kOther ? CodeName(error.code()) : label;
+  return label == kOther ? CodeName(error.code()) : std::string(label);
 }
 
-std::string_view EndReasonLabel(const Job& job) {
+std::string EndReasonLabel(const Job& job) {
   if (job.state == JobState::kCancelled) return "CANCELLED";
   if (job.state == JobState::kSucceeded) {
-    return job.result ? NameOf(job.result->solve.stop_cause) : kOther;
+    return std::string(job.result ? NameOf(job.result->solve.stop_cause) : kOther);
   }
   return ErrorLabel(job.error);
 }

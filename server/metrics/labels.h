@@ -27,30 +27,8 @@ inline constexpr std::array<std::string_view, 21> kRpcMethods = {
 };
 size_t RpcMethodIndex(std::string_view method);
 
-// gRPC's status codes by number, then kOther.
-inline constexpr std::array<std::string_view, 18> kCodes = {
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-    kOther,
-};
-size_t CodeIndex(std::string_view code);
 // "INVALID_ARGUMENT"; "UNKNOWN" for a code that gRPC does not have.
-std::string_view CodeName(absl::StatusCode code);
+std::string CodeName(absl::StatusCode code);
 
 // A reason of its own series (ReasonKind::kSeries), or kOther.
 std::string_view ReasonLabel(std::string_view reason);
@@ -58,10 +36,10 @@ std::string_view ReasonLabel(std::string_view reason);
 // "cpu", "cuda", ...: without the number of the device.
 std::string_view DeviceLabel(std::string_view device);
 // Its reason where that has a series, else its code.
-std::string_view ErrorLabel(const absl::Status& error);
+std::string ErrorLabel(const absl::Status& error);
 // Why an ended job ended: how its solve stopped ("ITERATIONS"), "CANCELLED",
 // or of a failure the reason, and where that has none or a new one, the code.
-std::string_view EndReasonLabel(const Job& job);
+std::string EndReasonLabel(const Job& job);
 
 }  // namespace sparsefw::server
 

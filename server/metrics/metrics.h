@@ -64,9 +64,9 @@ struct Gauges {
 class Metrics {
  public:
   virtual ~Metrics() = default;
-  // method: "TensorService/WriteTensor"; code: "OK", "INVALID_ARGUMENT", ...
+  // method: "TensorService/WriteTensor"
   virtual void RpcStarted(std::string_view method) = 0;
-  virtual void RpcEnded(std::string_view method, std::string_view code,
+  virtual void RpcEnded(std::string_view method, absl::StatusCode code,
                         absl::Duration duration) = 0;
   virtual void BytesReceived(std::string_view method, int64_t bytes) = 0;
   virtual void BytesSent(std::string_view method, int64_t bytes) = 0;

@@ -37,6 +37,8 @@ std::map<std::string, std::string> Label(const char* name, std::string_view valu
   return {{name, std::string(value)}};
 }
 
+constexpr size_t kCodes = 17;  // gRPC's status codes, by number
+
 // The metrics of one RPC method, looked up once.
 struct RpcMetrics {
   Counter* started = nullptr;
@@ -44,7 +46,7 @@ struct RpcMetrics {
   Counter* received_bytes = nullptr;
   Counter* sent_bytes = nullptr;
   // One per code, made at its first use: most pairs never occur.
-  std::array<std::atomic<Histogram*>, kCodes.size()> duration = {};
+  std::array<std::atomic<Histogram*>, kCodes> duration = {};
 };
 
 class PrometheusMetricsImpl final : public PrometheusMetrics {
@@ -57,10 +59,10 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
     rpc.started->Increment();
     rpc.in_flight->Increment();
   }
-  void RpcEnded(std::string_view method, std::string_view code, absl::Duration duration) override {
+  void RpcEnded(std::string_view method, absl::StatusCode code, absl::Duration duration) override {
     const size_t index = RpcMethodIndex(method);
     rpcs_[index].in_flight->Decrement();
-    DurationOf(index, CodeIndex(code)).Observe(absl::ToDoubleSeconds(duration));
+    DurationOf(index, code).Observe(absl::ToDoubleSeconds(duration));
   }
   void BytesReceived(std::string_view method, int64_t bytes) override {
     rpcs_[RpcMethodIndex(method)].received_bytes->Increment(static_cast<double>(bytes));
@@ -103,7 +105,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   Family<Histogram>& HistogramFamily(const char* name, const char* help) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
   }
-  Histogram& DurationOf(size_t method, size_t code);
+  Histogram& DurationOf(size_t method, absl::StatusCode code);
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   const std::shared_ptr<GaugeCollector> gauges_ = std::make_shared<GaugeCollector>();
@@ -186,18 +188,21 @@ PrometheusMetricsImpl::PrometheusMetricsImpl(const BuildInfo& build,
     rpcs_[i].in_flight = &in_flight.Add(label);
     rpcs_[i].received_bytes = &received.Add(label);
     rpcs_[i].sent_bytes = &sent.Add(label);
-    DurationOf(i, CodeIndex("OK"));
+    DurationOf(i, absl::StatusCode::kOk);
   }
 }
 
 // Two threads may come at once; the family gives both the same histogram.
-Histogram& PrometheusMetricsImpl::DurationOf(size_t method, size_t code) {
-  std::atomic<Histogram*>& cached = rpcs_[method].duration[code];
+Histogram& PrometheusMetricsImpl::DurationOf(size_t method, absl::StatusCode code) {
+  const auto number = static_cast<size_t>(code);
+  std::atomic<Histogram*>& cached =
+      rpcs_[method]
+          .duration[number < kCodes ? number : static_cast<size_t>(absl::StatusCode::kUnknown)];
   Histogram* histogram = cached.load(std::memory_order_acquire);
   if (histogram == nullptr) {
-    histogram = &rpc_duration_.Add(
-        {{"method", std::string(kRpcMethods[method])}, {"code", std::string(kCodes[code])}},
-        DurationBuckets());
+    histogram =
+        &rpc_duration_.Add({{"method", std::string(kRpcMethods[method])}, {"code", CodeName(code)}},
+                           DurationBuckets());
     cached.store(histogram, std::memory_order_release);
   }
   return *histogram;
@@ -215,7 +220,7 @@ void PrometheusMetricsImpl::JobEnded(const Job& job) {
   jobs_finished_
       .Add({{"method", method},
             {"state", std::string(NameOf(job.state))},
-            {"reason", std::string(EndReasonLabel(job))}})
+            {"reason", EndReasonLabel(job)}})
       .Increment();
   if (!job.result) return;
   const SolveSummary& solve = job.result->solve;

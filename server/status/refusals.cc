@@ -7,8 +7,7 @@ namespace sparsefw::server {
 
 void Refusals::Ended(std::string_view method, const absl::Status& status, absl::Time now) {
   if (status.ok() || absl::IsCancelled(status)) return;
-  Refusal refusal = {now, std::string(method), std::string(CodeName(status.code())),
-                     ReasonOf(status)};
+  Refusal refusal = {now, std::string(method), CodeName(status.code()), ReasonOf(status)};
   MutexLock lock(mutex_);
   if (!latest_.empty()) {
     Refusal& last = latest_.front();

@@ -3,24 +3,12 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_format.h"
+#include "core/src/base/traceparent.h"
 #include "sparsefw/client/options.h"
 
 namespace sparsefw::client {
-namespace {
 
-// Lower-case digits, and not only zeros, which mean none.
-bool IsIdentifier(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos &&
-         text.find_first_not_of('0') != std::string_view::npos;
-}
-
-}  // namespace
-
-bool IsTraceparent(std::string_view text) {
-  return text.size() == 55 && text.starts_with("00-") && text[35] == '-' && text[52] == '-' &&
-         IsIdentifier(text.substr(3, 32)) && IsIdentifier(text.substr(36, 16)) &&
-         IsIdentifier("1" + std::string(text.substr(53)));
-}
+bool IsTraceparent(std::string_view text) { return sparsefw::IsTraceparent(text); }
 
 std::string NewTraceparent() {
   absl::BitGen random;

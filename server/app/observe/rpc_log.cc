@@ -21,7 +21,7 @@ std::string_view KeyOf(std::string_view resource) {
 
 void LogRpc(const RpcRecord& record, Logger* logger) {
   std::vector<Logger::Field> fields = {{"method", std::string(record.method)},
-                                       {"code", std::string(CodeName(record.status.code()))},
+                                       {"code", CodeName(record.status.code())},
                                        {"ms", absl::ToDoubleMilliseconds(record.duration)},
                                        {"peer", record.peer}};
   const auto add = [&fields](std::string_view key, std::string_view value) {

@@ -25,6 +25,9 @@
 
 namespace sparsefw::server {
 
+// What clients are told to send in one message, and get in one.
+inline constexpr int kSuggestedChunkBytes = 1 << 20;
+
 // The wire numbers the values of our enums in their order, after UNSPECIFIED.
 template <typename Wire, typename Own>
 constexpr Wire OnWire(Own value) {
@@ -50,7 +53,6 @@ v1::Job ToProto(const Job& job);
 v1::JobEvent ToProto(const JobEvent& event);
 // That nothing has changed since `event`, of a job that has not ended.
 v1::JobEvent HeartbeatAfter(const JobEvent& event);
-v1::Method ToProto(Method method);
 v1::SweepPoint ToProto(const SweepPoint& point);
 
 // Common.

@@ -187,12 +187,6 @@ v1::SweepPoint ToProto(const SweepPoint& point) {
   return proto;
 }
 
-v1::Method ToProto(Method method) {
-  v1::SweepPoint proto;  // for its field alone: values are found by a field's names
-  WriteOption(proto, "method", method);
-  return proto.method();
-}
-
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(CheckTexts(proto));
   JobSpec spec;

@@ -55,7 +55,7 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
 
   google::rpc::ErrorInfo info;
   const std::string reason = ReasonOf(status);
-  info.set_reason(reason.empty() ? std::string(CodeName(status.code())) : reason);
+  info.set_reason(reason.empty() ? CodeName(status.code()) : reason);
   info.set_domain(kDomain);
   const ReasonMetadata metadata = ReasonMetadataOf(status);
   info.mutable_metadata()->insert(metadata.begin(), metadata.end());

@@ -8,8 +8,6 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr int32_t kSuggestedChunkBytes = 1 << 20;
-
 static_assert(OnWire<v1::TensorKind>(TensorKind::kWeight) == v1::TENSOR_KIND_WEIGHT);
 static_assert(OnWire<v1::TensorKind>(TensorKind::kGram) == v1::TENSOR_KIND_GRAM);
 static_assert(OnWire<v1::TensorKind>(TensorKind::kSaliency) == v1::TENSOR_KIND_SALIENCY);

@@ -4,51 +4,190 @@
 
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fingerprint.h"
+#include "server/rpc/jobs/announced_inputs.h"
+#include "server/rpc/runtime/tenant_view.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
+namespace {
 
-PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
-    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc, context.data_executor),
-      intake_(context) {}
-
-std::shared_ptr<PruneCall> PruneCall::Self() {
-  return std::static_pointer_cast<PruneCall>(shared_from_this());
+// The chunk in the message; an empty one where it has none.
+const v1::Chunk& ChunkOf(const v1::PruneRequest& request) {
+  switch (request.message_case()) {
+    case v1::PruneRequest::kWeight:
+      return request.weight();
+    case v1::PruneRequest::kGram:
+      return request.gram();
+    case v1::PruneRequest::kActivations:
+      return request.activations();
+    case v1::PruneRequest::kHeader:
+    case v1::PruneRequest::MESSAGE_NOT_SET:
+      break;
+  }
+  return v1::Chunk::default_instance();
 }
 
+int64_t TokenBytes(const v1::GramSpec& spec) {
+  return spec.d_in() * (spec.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
+}
+
+}  // namespace
+
+PruneCall::PruneCall(RpcContext& context, grpc::CallbackServerContext* rpc)
+    : PruneCall::IntakeCall(context, "PruneService/Prune", rpc, &context.threads->data) {}
+
 int64_t PruneCall::DataBytes(const v1::PruneRequest& request) const {
-  return static_cast<int64_t>(PruneIntake::ChunkOf(request).data().size());
+  return static_cast<int64_t>(ChunkOf(request).data().size());
 }
 
 absl::Status PruneCall::Take(const v1::PruneRequest& request) {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
   if (request.has_header()) AddSubject({request.header().request_id(), ""});
-  SPARSEFW_ASSIGN_OR_RETURN(const bool complete, intake_.Take(request));
-  if (request.has_header() && intake_.sums()) MoveTo(context().sums_executor);
-  return complete ? FinishIntake() : absl::OkStatus();
+  SPARSEFW_RETURN_IF_ERROR(TakeMessage(request));
+  const bool sums = activations_.upload.open();
+  if (request.has_header() && sums) MoveTo(&context().threads->sums);
+  // Only the end of the stream tells that no more activations follow.
+  return sums || FirstIncomplete() != nullptr ? absl::OkStatus() : FinishIntake();
+}
+
+absl::Status PruneCall::TakeMessage(const v1::PruneRequest& request) {
+  if (has_header_ != (request.message_case() != v1::PruneRequest::kHeader)) {
+    return Invalid("STREAM_ORDER", "%s",
+                   has_header_ ? "only the first message may be a header"
+                               : "the first message must be a header");
+  }
+  switch (request.message_case()) {
+    case v1::PruneRequest::kHeader:
+      return TakeHeader(request.header());
+    case v1::PruneRequest::kWeight:
+      return TakeChunk(weight_, request.weight());
+    case v1::PruneRequest::kGram:
+      return TakeChunk(gram_, request.gram());
+    case v1::PruneRequest::kActivations:
+      return TakeChunk(activations_, request.activations());
+    case v1::PruneRequest::MESSAGE_NOT_SET:
+      break;
+  }
+  return Invalid("STREAM_ORDER", "every message must be a header or a chunk; got neither");
+}
+
+absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
+  has_header_ = true;
+  header_ = header;
+  SPARSEFW_RETURN_IF_ERROR(CheckRequestId(header.request_id()));
+  SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
+  SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
+  spec_.traceparent = traceparent();
+  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context().authenticator, tenant(), spec_));
+  SPARSEFW_RETURN_IF_ERROR(CheckEarly());
+  if (header.has_weight()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.weight()));
+    SPARSEFW_RETURN_IF_ERROR(weight_.upload.Create(spec, owner(), UploadLife::kJob));
+    weight_.expected = ByteSize(spec);
+  }
+  if (header.has_gram()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.gram()));
+    SPARSEFW_RETURN_IF_ERROR(gram_.upload.Create(spec, owner(), UploadLife::kJob));
+    gram_.expected = ByteSize(spec);
+  }
+  if (header.has_activations()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const GramSpec spec, FromProto(header.activations()));
+    SPARSEFW_RETURN_IF_ERROR(activations_.upload.Create(spec, owner(), UploadLife::kJob));
+    activations_.expected = header.activation_tokens();
+  }
+  return absl::OkStatus();
+}
+
+// Checked before gigabytes are sent. A repeated request must find its job even if the server would
+// not accept it again.
+absl::Status PruneCall::CheckEarly() {
+  SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec_, header_));
+  const absl::Status status =
+      WithInputs(*context().tensors, tenant(), spec_,
+                 [&](const JobSpec& spec) { return context().jobs->Check(spec, inputs); });
+  if (!status.ok() && (absl::IsInvalidArgument(status) || header_.request_id().empty())) {
+    return status;
+  }
+  if (!header_.has_activations() || header_.activation_tokens() >= 1) return absl::OkStatus();
+  return Invalid("SPEC_INVALID", "header.activation_tokens must be at least 1; got %d",
+                 header_.activation_tokens());
+}
+
+absl::Status PruneCall::TakeChunk(Part& part, const v1::Chunk& chunk) {
+  if (!part.upload.open()) {
+    return Invalid("STREAM_ORDER", "the header announced no %s, but a chunk came", part.what);
+  }
+  if (&part != &activations_) {
+    return part.upload.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c());
+  }
+  const int64_t token_bytes = TokenBytes(header_.activations());
+  if (chunk.offset() % token_bytes != 0) {
+    return Invalid("PARTIAL_TOKEN",
+                   "a chunk of activations must begin at a whole token of %d bytes; "
+                   "got offset=%d",
+                   token_bytes, chunk.offset());
+  }
+  SPARSEFW_RETURN_IF_ERROR(part.upload.Append(UploadKind::kGram, chunk.offset() / token_bytes,
+                                              chunk.data(), chunk.crc32c()));
+  if (part.upload.committed() <= part.expected) return absl::OkStatus();
+  return Invalid("STREAM_ORDER", "header.activation_tokens announced %d tokens; got %d",
+                 part.expected, part.upload.committed());
+}
+
+const PruneCall::Part* PruneCall::FirstIncomplete() const {
+  for (const Part* part : {&weight_, &gram_, &activations_}) {
+    if (part->upload.open() && part->upload.committed() < part->expected) return part;
+  }
+  return nullptr;
 }
 
 absl::Status PruneCall::TakeEnd() {
   if (stage_ != Stage::kIntake) return absl::OkStatus();
-  SPARSEFW_RETURN_IF_ERROR(intake_.EndOfStream());
-  return FinishIntake();
+  if (!has_header_) return Invalid("STREAM_INCOMPLETE", "the stream ended before its header");
+  const Part* part = FirstIncomplete();
+  if (part == nullptr) return FinishIntake();
+  return Invalid("STREAM_INCOMPLETE", "the stream ended after %d of %d %s of the %s",
+                 part->upload.committed(), part->expected,
+                 part == &activations_ ? "tokens" : "bytes", part->what);
 }
 
 // The job's validation, which reads the inputs, is for other threads.
 absl::Status PruneCall::FinishIntake() {
-  SPARSEFW_RETURN_IF_ERROR(intake_.Finish());
+  SPARSEFW_RETURN_IF_ERROR(FinishPart(weight_, &spec_.weight));
+  SPARSEFW_RETURN_IF_ERROR(FinishPart(gram_, &spec_.gram));
+  SPARSEFW_RETURN_IF_ERROR(FinishPart(activations_, &spec_.gram));
   stage_ = Stage::kSubmit;
-  MoveTo(context().jobs_executor);
+  MoveTo(&context().threads->jobs);
   Post([this] {
-    MoveTo(context().data_executor);
+    MoveTo(&context().threads->data);
     if (IsClosed()) return;
-    if (const absl::Status status = Submit(); !status.ok()) Close(status);
+    if (const absl::Status status = Accept(); !status.ok()) Close(status);
   });
   return absl::OkStatus();
 }
 
-absl::Status PruneCall::Submit() {
-  SPARSEFW_ASSIGN_OR_RETURN(const Job job, intake_.Submit());
+absl::Status PruneCall::FinishPart(Part& part, std::string* tensor) {
+  if (!part.upload.open()) return absl::OkStatus();
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info, part.upload.Finish(std::nullopt));
+  *tensor = info.name;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Job> PruneCall::Submit() {
+  spec_.ends_with_stream = !header_.detach();
+  absl::StatusOr<Job> job =
+      WithInputs(*context().tensors, tenant(), spec_, [this](const JobSpec& spec) {
+        return context().jobs->Submit(spec, header_.request_id(), FingerprintOf(header_), owner(),
+                                      false);
+      });
+  // A repeated request_id gives the earlier job, which does not need these tensors.
+  taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;
+  return job;
+}
+
+absl::Status PruneCall::Accept() {
+  SPARSEFW_ASSIGN_OR_RETURN(const Job job, Submit());
   job_ = job.name;
   AddSubject({"", job_});
   context().prune_streams.Enter(job_);
@@ -70,6 +209,10 @@ absl::Status PruneCall::Submit() {
   writing_ = true;
   StartWrite(&wire_);
   return absl::OkStatus();
+}
+
+std::shared_ptr<PruneCall> PruneCall::Self() {
+  return std::static_pointer_cast<PruneCall>(shared_from_this());
 }
 
 void PruneCall::PostPump() {
@@ -99,8 +242,8 @@ void PruneCall::Pump() {
 
 absl::Status PruneCall::SetWire(const v1::PruneResponse& response) {
   // The response, and the job that it was made from.
-  SPARSEFW_ASSIGN_OR_RETURN(held_,
-                            share().HoldResponse(static_cast<int64_t>(response.ByteSizeLong()), 2));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      held_, connection().HoldResponse(static_cast<int64_t>(response.ByteSizeLong()), 2));
   grpc::ByteBuffer wire;  // gRPC wants an empty one
   bool own = false;
   // Cannot fail: a response is far below protobuf's limit.
@@ -157,7 +300,7 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
   }
   const int64_t bytes = reader_->NextMessage(field, &wire_);
   context().metrics->BytesSent(method(), bytes);
-  share().Sent(bytes);
+  connection().Sent(bytes);
   return true;
 }
 
@@ -170,11 +313,15 @@ void PruneCall::OnDrain() {
 void PruneCall::CleanUp() {
   const bool goes_on = events_ != nullptr && events_->suspended() && !events_->ended();
   events_.reset();
-  intake_.Abandon();
+  if (!taken_) {
+    for (Part* part : {&weight_, &gram_, &activations_}) part->upload.Abandon();
+    context().tensors->ReleaseTransient(spec_.weight);
+    context().tensors->ReleaseTransient(spec_.gram);
+  }
   reader_.reset();
   if (job_.empty()) return;
   const bool last = context().prune_streams.Leave(job_);
-  if (!last || stage_ == Stage::kDone || intake_.detach() || goes_on) return;
+  if (!last || stage_ == Stage::kDone || header_.detach() || goes_on) return;
   // Closed before its end, and nobody else follows the job, nor does the next process
   // run it for a client that comes back. It may have been
   // deleted meanwhile, which is as good.

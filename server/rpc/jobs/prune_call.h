@@ -2,19 +2,24 @@
 #ifndef SPARSEFW_SERVER_RPC_JOBS_PRUNE_CALL_H_
 #define SPARSEFW_SERVER_RPC_JOBS_PRUNE_CALL_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "server/identity/owner.h"
 #include "server/jobs/event_queue.h"
-#include "server/rpc/jobs/prune_intake.h"
+#include "server/jobs/job.h"
 #include "server/rpc/tensors/chunk_reader.h"
 #include "server/rpc/tensors/intake_call.h"
+#include "server/rpc/tensors/upload_sink.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
 
-//   intake:  header and chunks in          (PruneIntake)
+//   intake:  header and chunks in, until a job is queued. The tensors go through the sinks of the
+//            upload calls, the job through JobManager::Submit.
 //   output:  Accepted, events, mask chunks, pruned-weight chunks, final job
 //
 // Everything but gRPC's own callbacks runs on the strand of the intake, in
@@ -31,25 +36,53 @@ class PruneCall final
  private:
   enum class Stage { kIntake, kSubmit, kEvents, kMask, kPrunedWeight, kFinal, kDone };
 
-  std::shared_ptr<PruneCall> Self();
-  void Opened() override { intake_.SetCaller(tenant(), traceparent()); }
+  // A tensor that comes in this stream, if its upload is open.
+  struct Part {
+    std::string_view what;
+    UploadSink upload;
+    int64_t expected = 0;  // bytes; of activations tokens
+  };
+
+  // Intake.
   int64_t DataBytes(const v1::PruneRequest& request) const override;
   absl::Status Take(const v1::PruneRequest& request) override;
+  absl::Status TakeMessage(const v1::PruneRequest& request);
+  absl::Status TakeHeader(const v1::PruneHeader& header);
+  absl::Status CheckEarly();
+  absl::Status TakeChunk(Part& part, const v1::Chunk& chunk);
+  // Null: all that the header announced is there.
+  const Part* FirstIncomplete() const;
+  // Errors: InvalidArgument  something is missing (STREAM_INCOMPLETE)
   absl::Status TakeEnd() override;
+  // Makes the tensors of what was received, then queues the job on another thread.
   absl::Status FinishIntake();
-  absl::Status Submit();
+  absl::Status FinishPart(Part& part, std::string* tensor);
+  absl::StatusOr<Job> Submit();
+  Owner owner() const { return {tenant(), header_.owner()}; }
+
+  // Output.
+  absl::Status Accept();
+  std::shared_ptr<PruneCall> Self();
   void PostPump();
   void Pump();
   // Fills wire_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();
   absl::StatusOr<bool> NextChunk(const std::string& tensor, Stage next, int field);
-  // Errors: CallShare::Hold's.
+  // Errors: Connection::Hold's.
   absl::Status SetWire(const v1::PruneResponse& response);
   void CleanUp() override;
   void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
-  PruneIntake intake_;
   Stage stage_ = Stage::kIntake;
+
+  bool has_header_ = false;
+  v1::PruneHeader header_;
+  JobSpec spec_;
+  Part weight_{"weight", UploadSink(context())};
+  Part gram_{"gram", UploadSink(context())};
+  Part activations_{"activations", UploadSink(context())};
+  bool taken_ = false;  // what was received belongs to a job
+
   std::shared_ptr<EventQueue> events_;
   std::string job_;  // empty: not accepted yet
   std::optional<ChunkReader> reader_;

@@ -40,7 +40,7 @@ WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
 void WatchCall::Begin() {
   // A job that has ended is read from the store.
-  Queue(*context().quick_executor, Executor::Entry::kNew, [this] {
+  Queue(context().threads->quick, Executor::Entry::kNew, [this] {
     if (const absl::Status status = Watch(); status.ok()) {
       ScheduleHeartbeat(interval_);
     } else {
@@ -90,7 +90,7 @@ void WatchCall::Pump() {
 void WatchCall::WriteLocked() {
   // The message, as gRPC sends it, and the job that it was made from.
   absl::StatusOr<HeldBytes> held =
-      share().HoldResponse(static_cast<int64_t>(event_.ByteSizeLong()), 3);
+      connection().HoldResponse(static_cast<int64_t>(event_.ByteSizeLong()), 3);
   if (!held.ok()) return CloseLocked(held.status());
   held_ = *std::move(held);
   writing_ = true;

@@ -15,14 +15,18 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
 #include "server/identity/authenticator.h"
+#include "server/net/connection.h"
 #include "server/rpc/convert/status_converter.h"
-#include "server/rpc/runtime/call_share.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
+
+// That of the call, Unlimited where there is none: `connections` may be null.
+std::shared_ptr<Connection> ConnectionOf(const Connections* connections,
+                                         const grpc::CallbackServerContext& rpc);
 
 // How long a client may leave the end of its call unread; its response is held that long.
 inline constexpr std::chrono::seconds kUnreadEnd(60);
@@ -68,10 +72,10 @@ class Call : public std::enable_shared_from_this<Call> {
   // Called by Tick, while the call is open.
   virtual void OnTick(Clock::time_point /*now*/) {}
 
-  CallShare& share() { return share_; }
+  Connection& connection() { return *connection_; }
 
-  // Around each read of a message: Tick closes a call whose read CallShare::CheckRead refuses.
-  void ReadBegins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { read_ = share_.BeginRead(); }
+  // Around each read of a message: Tick closes a call whose read Connection::CheckRead refuses.
+  void ReadBegins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { read_ = connection_->BeginRead(); }
   void ReadEnds() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     read_.reset();
@@ -120,13 +124,13 @@ class Call : public std::enable_shared_from_this<Call> {
   const std::string_view method_;
   grpc::CallbackServerContext* const rpc_;
   const absl::Time start_;
-  CallShare share_;
+  const std::shared_ptr<Connection> connection_;
   // Written by Open before another thread knows of the call.
   Identity identity_;
   std::string sharer_;
   std::string traceparent_;
   CallSubject subject_ ABSL_GUARDED_BY(mutex_);
-  std::optional<CallShare::PendingRead> read_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Connection::PendingRead> read_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point closed_at_ ABSL_GUARDED_BY(mutex_);
   bool done_ ABSL_GUARDED_BY(mutex_) = false;             // rpc_ may be gone

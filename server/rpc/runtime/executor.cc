@@ -64,14 +64,14 @@ void Executor::Withdraw(std::string_view caller, TaskId id) {
   Settle(share);
 }
 
-Executor::Usage Executor::usage() const {
+ExecutorGauges Executor::usage() const {
   MutexLock lock(mutex_);
-  Usage usage = {.begun = begun_, .withdrawn = withdrawn_};
+  ExecutorGauges usage = {.name = {}, .begun = begun_, .withdrawn = withdrawn_};
   const Clock::time_point now = Clock::now();
   for (const auto& [caller, share] : shares_) {
     usage.queued += std::ssize(share.queue);
     for (const auto& [id, task] : share.queue) {
-      usage.oldest_wait = std::max<std::chrono::nanoseconds>(usage.oldest_wait, now - task.since);
+      usage.oldest_wait = std::max(usage.oldest_wait, absl::FromChrono(now - task.since));
       // Tasks that have begun stand first; none behind this one is older.
       if (!task.begun) break;
     }

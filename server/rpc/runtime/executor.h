@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/metrics/metrics.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -32,13 +33,6 @@ class Executor {
     kFollows,  // of a call that was let in before
   };
 
-  struct Usage {
-    int64_t queued = 0;
-    std::chrono::nanoseconds oldest_wait{0};  // of what is queued; a piece waits anew
-    int64_t begun = 0;                        // since the start, as `withdrawn`
-    int64_t withdrawn = 0;                    // before they began
-  };
-
   // New tasks of one caller; a request waits for each of them.
   static constexpr int64_t kMaxNew = 1000;
 
@@ -55,7 +49,8 @@ class Executor {
   // Drops the work unless it has begun: it costs nobody a turn.
   void Withdraw(std::string_view caller, TaskId id);
 
-  Usage usage() const;
+  // Without its name. A piece of work waits anew.
+  ExecutorGauges usage() const;
 
  private:
   using Clock = std::chrono::steady_clock;

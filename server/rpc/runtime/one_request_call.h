@@ -47,13 +47,14 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
 
   absl::Status Take(bool ok) {
     if (!ok) return Invalid("MESSAGE_INVALID", "%s needs a request; there is none", method());
-    share().Received(static_cast<int64_t>(wire_.Length()));
+    connection().Received(static_cast<int64_t>(wire_.Length()));
     const bool parsed = grpc::SerializationTraits<Request>::Deserialize(&wire_, &request_).ok();
     wire_.Clear();
     if (!parsed) {
       return Invalid("MESSAGE_INVALID", "the request of %s is no valid protobuf message", method());
     }
-    absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request_.SpaceUsedLong()));
+    absl::StatusOr<HeldBytes> held =
+        connection().Hold(static_cast<int64_t>(request_.SpaceUsedLong()));
     if (!held.ok()) {
       Request().Swap(&request_);  // what nobody counts is not kept
       return held.status();

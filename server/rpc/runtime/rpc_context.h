@@ -2,9 +2,12 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_RPC_CONTEXT_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,13 +19,13 @@
 #include "server/jobs/result_fetches.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connections.h"
+#include "server/net/fair_semaphore.h"
 #include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/reactor_registry.h"
 #include "server/rpc/runtime/shared_names.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/tensors/tensor_store.h"
-#include "server/tensors/uploads/staging_budget.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
@@ -32,7 +35,6 @@ namespace sparsefw::server {
 // that exactly 2 MiB of data still pass. gRPC answers RESOURCE_EXHAUSTED beyond.
 inline constexpr int kMaxChunkBytes = 2 << 20;
 inline constexpr int kMaxMessageBytes = kMaxChunkBytes + (64 << 10);
-inline constexpr int kSuggestedChunkBytes = 1 << 20;
 
 // One ended RPC, for the log.
 struct RpcRecord {
@@ -64,22 +66,36 @@ struct ServerFacts {
   std::function<std::vector<DeviceFacts>()> devices;
 };
 
+// The threads that calls work on, by kind of work. Each kind has its own, so that the quick never
+// wait for the long, nor those that wait for the disk for those that compute.
+struct CallThreads {
+  // `io_threads`: those that one caller may hold of `data`, and of `sums`.
+  explicit CallThreads(int io_threads) : data(io_threads), sums(io_threads) {}
+  std::vector<ExecutorGauges> gauges() const {
+    std::vector<ExecutorGauges> all = {quick.usage(), jobs.usage(), data.usage(), sums.usage()};
+    for (size_t i = 0; i < all.size(); ++i) all[i].name = kNames[i];
+    return all;
+  }
+
+  static constexpr std::array<std::string_view, 4> kNames = {"quick", "jobs", "data", "sums"};
+  // Four of one caller. A `quick` thread waits for the disk most of its time, and writers
+  // share a sync.
+  Executor quick{4};  // one job: a row of the job store
+  Executor jobs{4};   // validation of jobs, lists of jobs
+  Executor data;      // tensors: spool reads and writes
+  Executor sums;      // Gram sums
+};
+
 // All pointers outlive every RPC.
 struct RpcContext {
   const Authenticator* authenticator = nullptr;
   TensorStore* tensors = nullptr;
-  StagingBudget* staging = nullptr;
+  FairSemaphore* staging = nullptr;
   JobManager* jobs = nullptr;
   Metrics* metrics = nullptr;
   ReactorRegistry* registry = nullptr;
   const Connections* connections = nullptr;
   ResultFetches* fetches = nullptr;
-  // Each has threads of its own, so that the quick never wait for the long, nor those
-  // that wait for the disk for those that compute.
-  Executor* quick_executor = nullptr;  // one job: a row of the job store
-  Executor* jobs_executor = nullptr;   // validation of jobs, lists of jobs
-  Executor* data_executor = nullptr;   // tensors: spool reads and writes
-  Executor* sums_executor = nullptr;   // Gram sums
   Timer* timer = nullptr;
   ServerFacts facts;
   std::function<void(const RpcRecord&)> log;
@@ -88,6 +104,7 @@ struct RpcContext {
   // Jobs whose Prune streams are open. Streams with one request id share one job: a client that
   // repeats a broken call must not lose it because the server notices late that the first is gone.
   SharedNames prune_streams;
+  std::unique_ptr<CallThreads> threads;  // the last member: their work ends before the rest
 };
 
 }  // namespace sparsefw::server

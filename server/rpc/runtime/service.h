@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "grpcpp/grpcpp.h"
@@ -12,7 +13,9 @@
 #include "grpcpp/impl/rpc_method.h"
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/runtime/unary_call.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
@@ -38,6 +41,36 @@ class Service : public grpc::Service {
                                                   grpc::CallbackServerContext* rpc) {
       return StartCall<UnaryCall<Request, Response>>(context, MethodOf(path), rpc, executor, work);
     });
+  }
+  template <typename Request, typename Response>
+  void AddUnary(RpcContext& context, const char* path, Executor* executor,
+                absl::StatusOr<Response> (*answer)(RpcContext&, const UnaryCaller&,
+                                                   const Request&)) {
+    AddUnary<Request, Response>(
+        context, path, executor,
+        [&context, answer](const UnaryCaller& caller, const Request& request) {
+          return answer(context, caller, request);
+        });
+  }
+  // A call whose request is the name of one thing in `store`, for which `use`, a function of the
+  // store, is called. `with`: WithUpload, WithTensor or WithJob.
+  template <typename Request, typename Response, typename Store, typename With, typename Result>
+  void AddNamed(RpcContext& context, const char* path, Executor* executor, Store* store, With with,
+                Result (Store::*use)(std::string_view)) {
+    AddUnary<Request, Response>(
+        context, path, executor,
+        [store, with, use](const UnaryCaller& caller,
+                           const Request& request) -> absl::StatusOr<Response> {
+          Result result = with(*store, caller.tenant, request.name(),
+                               [&](std::string_view key) { return (store->*use)(key); });
+          if constexpr (std::is_same_v<Result, absl::Status>) {
+            SPARSEFW_RETURN_IF_ERROR(result);
+            return Response();
+          } else {
+            SPARSEFW_RETURN_IF_ERROR(result.status());
+            return ToProto(*result);
+          }
+        });
   }
   template <typename Request, typename Response>
   void AddBidi(

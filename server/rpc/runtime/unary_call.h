@@ -60,7 +60,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
   // Itself and as gRPC sends it, until the client has read it.
   absl::StatusOr<Response> Holding(Response response) {
     const auto bytes = static_cast<int64_t>(response.ByteSizeLong());
-    SPARSEFW_ASSIGN_OR_RETURN(held_, this->share().HoldResponse(bytes, 2));
+    SPARSEFW_ASSIGN_OR_RETURN(held_, this->connection().HoldResponse(bytes, 2));
     return response;
   }
   void FinishRpc(const absl::Status& status) override {

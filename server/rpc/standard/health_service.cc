@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/rpc/convert/status_converter.h"
-#include "server/rpc/runtime/call_share.h"
+#include "server/rpc/runtime/call.h"
 
 namespace sparsefw::server {
 
@@ -19,20 +19,20 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
  public:
   HealthCall(HealthService& service, const Connections* connections,
              grpc::CallbackServerContext* rpc, bool watch)
-      : service_(service), rpc_(rpc), share_(connections, *rpc), watch_(watch) {}
+      : service_(service), rpc_(rpc), connection_(ConnectionOf(connections, *rpc)), watch_(watch) {}
 
   void Start() {
     self_ = shared_from_this();
-    const bool added = service_.Add(self_);
-    if (!added) return End(absl::UnavailableError("the server is draining"));
-    if (const absl::Status status = share_.Enter(); !status.ok()) return End(status);
+    const absl::Status status = connection_->Enter();
+    if (!service_.Add(self_)) return End(absl::UnavailableError("the server is draining"));
+    if (!status.ok()) return End(status);
     MutexLock lock(mutex_);
     if (!ended_) StartRead(&wire_);
   }
 
   void OnReadDone(bool ok) override {
     const size_t size = wire_.Length();
-    if (ok) share_.Received(static_cast<int64_t>(size));
+    if (ok) connection_->Received(static_cast<int64_t>(size));
     grpc::ByteBuffer wire;
     wire_.Swap(&wire);
     // A watch keeps the name for as long as it likes.
@@ -65,7 +65,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
       MutexLock lock(mutex_);
       rpc_ = nullptr;
     }
-    share_.Leave();
+    connection_->Leave();
     service_.Remove(self_);
     const std::shared_ptr<HealthCall> self = std::move(self_);
   }
@@ -114,7 +114,7 @@ class HealthCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Health
 
   HealthService& service_;
   grpc::CallbackServerContext* rpc_ ABSL_GUARDED_BY(mutex_);  // null: it may be gone
-  CallShare share_;
+  const std::shared_ptr<Connection> connection_;
   const bool watch_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::shared_ptr<HealthCall> self_;

@@ -1,5 +1,3 @@
-#include "server/rpc/standard/reflection_service.h"
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "reflection.pb.h"
 #include "server/rpc/convert/status_converter.h"
 #include "server/rpc/runtime/call.h"
+#include "server/rpc/services.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
@@ -81,7 +80,7 @@ class ReflectionCall final
     ReadEnds();
     if (!ok) return Close(absl::OkStatus());
     const size_t size = request_.ByteSizeLong();
-    share().Received(static_cast<int64_t>(size));
+    connection().Received(static_cast<int64_t>(size));
     // The answer repeats the question.
     if (size > kMaxQuestionBytes) {
       ServerReflectionRequest().Swap(&request_);  // nobody counts it
@@ -91,7 +90,7 @@ class ReflectionCall final
     response_.Clear();
     Answer(request_, &response_);
     absl::StatusOr<HeldBytes> held =
-        share().HoldResponse(static_cast<int64_t>(response_.ByteSizeLong()), 2);
+        connection().HoldResponse(static_cast<int64_t>(response_.ByteSizeLong()), 2);
     if (!held.ok()) return Close(held.status());
     held_ = *std::move(held);
     MutexLock lock(mutex_);
@@ -123,6 +122,21 @@ class ReflectionCall final
   HeldBytes held_;
 };
 
+class UnknownCall final : public grpc::ServerGenericBidiReactor, public Call {
+ public:
+  UnknownCall(RpcContext& context, grpc::CallbackServerContext* rpc)
+      : Call(context, "unknown", rpc) {}
+
+  void Start() {
+    if (Open()) Close(absl::UnimplementedError("there is no such method"));
+  }
+  void OnCancel() override { Cancelled(); }
+  void OnDone() override { Done(); }
+
+ private:
+  void FinishRpc(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+};
+
 }  // namespace
 
 ReflectionService::ReflectionService(RpcContext& context) {
@@ -131,6 +145,11 @@ ReflectionService::ReflectionService(RpcContext& context) {
       [&context](grpc::CallbackServerContext* rpc) {
         return StartCall<ReflectionCall>(context, rpc);
       });
+}
+
+grpc::ServerGenericBidiReactor* UnknownService::CreateReactor(
+    grpc::GenericCallbackServerContext* rpc) {
+  return StartCall<UnknownCall>(context_, rpc);
 }
 
 }  // namespace sparsefw::server

@@ -44,23 +44,24 @@ class IntakeCall : public Reactor, public Call {
       });
     }
     const Request& request = incoming_->request;
-    share().Received(static_cast<int64_t>(request.ByteSizeLong()));
+    connection().Received(static_cast<int64_t>(request.ByteSizeLong()));
     const int64_t bytes = DataBytes(request);
     context().metrics->BytesReceived(method(), bytes);
-    absl::StatusOr<HeldBytes> held = share().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
+    absl::StatusOr<HeldBytes> held =
+        connection().Hold(static_cast<int64_t>(request.SpaceUsedLong()));
     if (!held.ok()) {
       incoming_.reset();
       return Close(held.status());
     }
     std::shared_ptr<Message> message = std::move(incoming_);
     message->held = *std::move(held);
-    const StagingBudget::WaiterId waiter = context().staging->Acquire(
+    const FairSemaphore::WaiterId waiter = context().staging->Acquire(
         bytes, [this, message = std::move(message),
-                self = shared_from_this()](StagingBudget::Reservation staged) mutable {
+                self = shared_from_this()](FairSemaphore::Reservation staged) mutable {
           message->staged = std::move(staged);
           Stage(std::move(message));
         });
-    if (waiter != StagingBudget::kGranted) waiter_.store(waiter);
+    if (waiter != FairSemaphore::kGranted) waiter_.store(waiter);
   }
   void OnCancel() override { Cancelled(); }
   void OnDone() override {
@@ -78,7 +79,7 @@ class IntakeCall : public Reactor, public Call {
       : Call(context, method, rpc), strand_(std::make_shared<Strand>(executor)) {}
 
   // Called before the first message; tenant() is known.
-  virtual void Opened() = 0;
+  virtual void Opened() {}
   // Bytes of tensors in the message.
   virtual int64_t DataBytes(const Request& request) const = 0;
   // An error ends the call.
@@ -109,7 +110,7 @@ class IntakeCall : public Reactor, public Call {
   static constexpr int kMaxQueued = 4;
 
   struct Message {
-    StagingBudget::Reservation staged;
+    FairSemaphore::Reservation staged;
     HeldBytes held;
     Request request;
   };
@@ -117,47 +118,44 @@ class IntakeCall : public Reactor, public Call {
   // Unless the RPC has been closed or wants no more.
   void Read() {
     incoming_ = std::make_unique<Message>();
-    const ReadTurns::Ticket ticket =
-        share().TakeTurn([this, self = shared_from_this()] { BeginTurn(); });
+    const FairSemaphore::WaiterId ticket = connection().peer().turns().Acquire(
+        1, [this, self = shared_from_this()](FairSemaphore::Reservation turn) {
+          BeginTurn(std::move(turn));
+        });
     {
       MutexLock lock(mutex_);
       ticket_ = ticket;
       if (!over_) return;
     }
-    share().WithdrawTurn(ticket);
+    connection().peer().turns().Cancel(ticket);
   }
   // The RPC is over: what waits for a turn would keep this object.
   void WithdrawTurn() ABSL_LOCKS_EXCLUDED(mutex_) {
-    ReadTurns::Ticket ticket = 0;
+    FairSemaphore::WaiterId ticket = FairSemaphore::kGranted;
     {
       MutexLock lock(mutex_);
       over_ = true;
       ticket = ticket_;
     }
-    share().WithdrawTurn(ticket);
+    connection().peer().turns().Cancel(ticket);
   }
-  void BeginTurn() {
-    {
-      MutexLock lock(mutex_);
-      has_turn_ = true;
-      if (!closed() && reading_) {
-        ReadBegins();
-        return this->StartRead(&incoming_->request);
-      }
-    }
-    EndTurn();
+  // A turn that is not used is given back by the caller, without the lock.
+  void BeginTurn(FairSemaphore::Reservation&& turn) {
+    MutexLock lock(mutex_);
+    if (closed() || !reading_) return;
+    turn_ = std::move(turn);
+    ReadBegins();
+    this->StartRead(&incoming_->request);
   }
   void EndTurn() ABSL_LOCKS_EXCLUDED(mutex_) {
-    {
-      MutexLock lock(mutex_);
-      if (!std::exchange(has_turn_, false)) return;
-    }
-    share().GiveTurnBack();
+    FairSemaphore::Reservation ended;  // given back without the lock
+    MutexLock lock(mutex_);
+    ended = std::move(turn_);
   }
   void OnTick(Clock::time_point now) override {
     {
       MutexLock lock(mutex_);
-      if (!has_turn_ || !read_begin() || now - *read_begin() < kLongestTurn) return;
+      if (turn_.units() == 0 || !read_begin() || now - *read_begin() < kLongestTurn) return;
     }
     EndTurn();
   }
@@ -191,12 +189,13 @@ class IntakeCall : public Reactor, public Call {
   }
 
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
-  bool has_turn_ ABSL_GUARDED_BY(mutex_) = false;
-  ReadTurns::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last turn
+  FairSemaphore::Reservation turn_ ABSL_GUARDED_BY(mutex_);
+  FairSemaphore::WaiterId ticket_ ABSL_GUARDED_BY(mutex_) =
+      FairSemaphore::kGranted;  // of the last turn
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<Strand> strand_;
   std::unique_ptr<Message> incoming_;  // handed to gRPC by BeginTurn, taken back by OnReadDone
-  std::atomic<StagingBudget::WaiterId> waiter_{StagingBudget::kGranted};  // the last one
+  std::atomic<FairSemaphore::WaiterId> waiter_{FairSemaphore::kGranted};  // the last one
   // Below 0 where a message is handled before it is counted.
   int queued_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // to read, for a queued message to be handled

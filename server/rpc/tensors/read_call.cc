@@ -6,7 +6,7 @@
 namespace sparsefw::server {
 
 void ReadCall::Begin() {
-  Queue(*context().data_executor, Executor::Entry::kNew, [this] {
+  Queue(context().threads->data, Executor::Entry::kNew, [this] {
     if (const absl::Status status = OpenTensor(); status.ok()) {
       Pump();
     } else {
@@ -38,7 +38,7 @@ void ReadCall::Pump() {
     if (closed()) return;
     StartWrite(&response_);
   }
-  share().Sent(size);
+  connection().Sent(size);
   context().metrics->BytesSent(method(), size);
 }
 
@@ -50,7 +50,7 @@ void ReadCall::ReleaseTensor() {
 
 void ReadCall::OnWriteDone(bool ok) {
   if (!ok) return Cancelled();
-  Queue(*context().data_executor, Executor::Entry::kFollows, [this] {
+  Queue(context().threads->data, Executor::Entry::kFollows, [this] {
     Pump();
     return false;
   });

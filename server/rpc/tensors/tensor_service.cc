@@ -1,5 +1,3 @@
-#include "server/rpc/tensors/tensor_service.h"
-
 #include <memory>
 #include <variant>
 
@@ -7,6 +5,7 @@
 #include "server/rpc/convert/fingerprint.h"
 #include "server/rpc/runtime/tenant_view.h"
 #include "server/rpc/runtime/unary_call.h"
+#include "server/rpc/services.h"
 #include "server/rpc/tensors/read_call.h"
 #include "server/rpc/tensors/sum_grams.h"
 #include "server/rpc/tensors/upload_call.h"
@@ -18,8 +17,10 @@ namespace {
 
 using google::protobuf::Empty;
 
-absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, const Owner& owner,
-                                                        const v1::CreateUploadRequest& request) {
+absl::StatusOr<v1::CreateUploadResponse> CreateUpload(RpcContext& context,
+                                                      const UnaryCaller& caller,
+                                                      const v1::CreateUploadRequest& request) {
+  const Owner owner = {caller.tenant, request.owner()};
   SPARSEFW_RETURN_IF_ERROR(context.registry->Admit());
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
@@ -40,11 +41,10 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUploadIn(RpcContext& context, con
   return response;
 }
 
-absl::StatusOr<v1::ListTensorsResponse> ListTensorsIn(RpcContext& context,
-                                                      const std::string& tenant,
-                                                      const v1::ListTensorsRequest& request) {
+absl::StatusOr<v1::ListTensorsResponse> ListTensors(RpcContext& context, const UnaryCaller& caller,
+                                                    const v1::ListTensorsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  TensorFilter filter{tenant, {}, request.owner()};
+  TensorFilter filter{caller.tenant, {}, request.owner()};
   for (const int kind : request.kinds()) {
     SPARSEFW_ASSIGN_OR_RETURN(filter.kinds.emplace_back(),
                               FromProto(static_cast<v1::TensorKind>(kind), "kinds"));
@@ -57,29 +57,16 @@ absl::StatusOr<v1::ListTensorsResponse> ListTensorsIn(RpcContext& context,
   return response;
 }
 
-absl::StatusOr<v1::ListUploadsResponse> ListUploadsIn(RpcContext& context,
-                                                      const std::string& tenant,
-                                                      const v1::ListUploadsRequest& request) {
+absl::StatusOr<v1::ListUploadsResponse> ListUploads(RpcContext& context, const UnaryCaller& caller,
+                                                    const v1::ListUploadsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  SPARSEFW_ASSIGN_OR_RETURN(const TensorStore::UploadPage page,
-                            context.tensors->ListUploads(page_size, request.page_token(), tenant));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const TensorStore::UploadPage page,
+      context.tensors->ListUploads(page_size, request.page_token(), caller.tenant));
   v1::ListUploadsResponse response;
   for (const UploadInfo& info : page.uploads) *response.add_uploads() = ToProto(info);
   response.set_next_page_token(page.next_page_token);
   return response;
-}
-
-absl::StatusOr<Empty> ToEmpty(const absl::Status& status) {
-  if (!status.ok()) return status;
-  return Empty();
-}
-
-template <typename Request, typename Response>
-grpc::ServerReadReactor<Request>* StartUpload(RpcContext& context, grpc::CallbackServerContext* rpc,
-                                              Response* response) {
-  auto call = std::make_shared<UploadCall<Request, Response>>(context, rpc, response);
-  call->Start();
-  return call.get();
 }
 
 }  // namespace
@@ -94,12 +81,14 @@ void TensorServiceImpl::AddStreams(RpcContext& context) {
   AddClientStream<v1::WriteTensorRequest, v1::WriteTensorResponse>(
       "/sparsefw.v1.TensorService/WriteTensor",
       [&context](grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
-        return StartUpload<v1::WriteTensorRequest>(context, rpc, response);
+        return StartCall<UploadCall<v1::WriteTensorRequest, v1::WriteTensorResponse>>(context, rpc,
+                                                                                      response);
       });
   AddClientStream<v1::AccumulateGramRequest, v1::AccumulateGramResponse>(
       "/sparsefw.v1.TensorService/AccumulateGram",
       [&context](grpc::CallbackServerContext* rpc, v1::AccumulateGramResponse* response) {
-        return StartUpload<v1::AccumulateGramRequest>(context, rpc, response);
+        return StartCall<UploadCall<v1::AccumulateGramRequest, v1::AccumulateGramResponse>>(
+            context, rpc, response);
       });
   AddBidi<grpc::ByteBuffer, grpc::ByteBuffer>(
       "/sparsefw.v1.TensorService/ReadTensor",
@@ -107,65 +96,31 @@ void TensorServiceImpl::AddStreams(RpcContext& context) {
 }
 
 void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
-  AddUnary<v1::CreateUploadRequest, v1::CreateUploadResponse>(
-      context, "/sparsefw.v1.TensorService/CreateUpload", context.data_executor,
-      [&context](const UnaryCaller& caller, const v1::CreateUploadRequest& request) {
-        return CreateUploadIn(context, {caller.tenant, request.owner()}, request);
-      });
-  AddUnary<v1::GetUploadRequest, v1::Upload>(
-      context, "/sparsefw.v1.TensorService/GetUpload", context.data_executor,
-      [&context](const UnaryCaller& caller,
-                 const v1::GetUploadRequest& request) -> absl::StatusOr<v1::Upload> {
-        SPARSEFW_ASSIGN_OR_RETURN(
-            const UploadInfo info,
-            WithUpload(*context.tensors, caller.tenant, request.name(),
-                       [&](std::string_view key) { return context.tensors->GetUpload(key); }));
-        return ToProto(info);
-      });
-  AddUnary<v1::ListUploadsRequest, v1::ListUploadsResponse>(
-      context, "/sparsefw.v1.TensorService/ListUploads", context.data_executor,
-      [&context](const UnaryCaller& caller, const v1::ListUploadsRequest& request) {
-        return ListUploadsIn(context, caller.tenant, request);
-      });
-  AddUnary<v1::DeleteUploadRequest, Empty>(
-      context, "/sparsefw.v1.TensorService/DeleteUpload", context.data_executor,
-      [&context](const UnaryCaller& caller, const v1::DeleteUploadRequest& request) {
-        return ToEmpty(
-            WithUpload(*context.tensors, caller.tenant, request.name(),
-                       [&](std::string_view key) { return context.tensors->DeleteUpload(key); }));
-      });
+  Executor* const data = &context.threads->data;
+  const auto with = [](auto&&... arguments) { return WithUpload(arguments...); };
+  AddUnary(context, "/sparsefw.v1.TensorService/CreateUpload", data, &CreateUpload);
+  AddNamed<v1::GetUploadRequest, v1::Upload>(context, "/sparsefw.v1.TensorService/GetUpload", data,
+                                             context.tensors, with, &TensorStore::GetUpload);
+  AddUnary(context, "/sparsefw.v1.TensorService/ListUploads", data, &ListUploads);
+  AddNamed<v1::DeleteUploadRequest, Empty>(context, "/sparsefw.v1.TensorService/DeleteUpload", data,
+                                           context.tensors, with, &TensorStore::DeleteUpload);
 }
 
 void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
+  Executor* const data = &context.threads->data;
+  const auto with = [](auto&&... arguments) { return WithTensor(arguments...); };
   AddUnary<v1::SumGramsRequest, v1::Tensor>(
-      context, "/sparsefw.v1.TensorService/SumGrams", context.sums_executor,
+      context, "/sparsefw.v1.TensorService/SumGrams", &context.threads->sums,
       [&context, sum = std::shared_ptr<GramSum>()](const UnaryCaller& caller,
                                                    const v1::SumGramsRequest& request) mutable {
         if (sum == nullptr) sum = std::make_shared<GramSum>(context, request);
         return sum->Step(caller.tenant);
       });
-  AddUnary<v1::GetTensorRequest, v1::Tensor>(
-      context, "/sparsefw.v1.TensorService/GetTensor", context.data_executor,
-      [&context](const UnaryCaller& caller,
-                 const v1::GetTensorRequest& request) -> absl::StatusOr<v1::Tensor> {
-        SPARSEFW_ASSIGN_OR_RETURN(
-            const TensorInfo info,
-            WithTensor(*context.tensors, caller.tenant, request.name(),
-                       [&](std::string_view key) { return context.tensors->GetTensor(key); }));
-        return ToProto(info);
-      });
-  AddUnary<v1::ListTensorsRequest, v1::ListTensorsResponse>(
-      context, "/sparsefw.v1.TensorService/ListTensors", context.data_executor,
-      [&context](const UnaryCaller& caller, const v1::ListTensorsRequest& request) {
-        return ListTensorsIn(context, caller.tenant, request);
-      });
-  AddUnary<v1::DeleteTensorRequest, Empty>(
-      context, "/sparsefw.v1.TensorService/DeleteTensor", context.data_executor,
-      [&context](const UnaryCaller& caller, const v1::DeleteTensorRequest& request) {
-        return ToEmpty(
-            WithTensor(*context.tensors, caller.tenant, request.name(),
-                       [&](std::string_view key) { return context.tensors->DeleteTensor(key); }));
-      });
+  AddNamed<v1::GetTensorRequest, v1::Tensor>(context, "/sparsefw.v1.TensorService/GetTensor", data,
+                                             context.tensors, with, &TensorStore::GetTensor);
+  AddUnary(context, "/sparsefw.v1.TensorService/ListTensors", data, &ListTensors);
+  AddNamed<v1::DeleteTensorRequest, Empty>(context, "/sparsefw.v1.TensorService/DeleteTensor", data,
+                                           context.tensors, with, &TensorStore::DeleteTensor);
 }
 
 }  // namespace sparsefw::server

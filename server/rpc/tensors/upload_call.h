@@ -17,7 +17,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<Request>, Req
   UploadCall(RpcContext& context, grpc::CallbackServerContext* rpc, Response* response)
       : UploadCall::IntakeCall(
             context, Stream::kSums ? "TensorService/AccumulateGram" : "TensorService/WriteTensor",
-            rpc, Stream::kSums ? context.sums_executor : context.data_executor),
+            rpc, Stream::kSums ? &context.threads->sums : &context.threads->data),
         response_(response),
         stream_(context) {}
 

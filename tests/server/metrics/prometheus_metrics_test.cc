@@ -71,8 +71,8 @@ TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {
   metrics_->RpcStarted(method);
   metrics_->RpcStarted(method);
   metrics_->RpcStarted(method);
-  metrics_->RpcEnded(method, "OK", absl::Milliseconds(2));
-  metrics_->RpcEnded(method, "NOT_FOUND", absl::Seconds(2));
+  metrics_->RpcEnded(method, absl::StatusCode::kOk, absl::Milliseconds(2));
+  metrics_->RpcEnded(method, absl::StatusCode::kNotFound, absl::Seconds(2));
   EXPECT_EQ(Value("sparsefw_rpc_started_total" + label), "3");
   EXPECT_EQ(Value("sparsefw_rpc_in_flight" + label), "1");
   const auto duration = [&](const std::string& what, const std::string& code,
@@ -92,13 +92,13 @@ TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {
 TEST_F(PrometheusMetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
   for (const char* method : {"Nobody/Knows", "PruneService/GetJob2", ""}) {
     metrics_->RpcStarted(method);
-    metrics_->RpcEnded(method, "MADE_UP", absl::ZeroDuration());
+    metrics_->RpcEnded(method, static_cast<absl::StatusCode>(99), absl::ZeroDuration());
     metrics_->ChunkRejected(method);
   }
   metrics_->ChunkRejected("CHECKSUM_MISMATCH");
   EXPECT_EQ(Value("sparsefw_rpc_started_total{method=\"other\"}"), "3");
   EXPECT_EQ(Value("sparsefw_rpc_in_flight{method=\"other\"}"), "0");
-  EXPECT_EQ(Value("sparsefw_rpc_duration_seconds_count{code=\"other\",method=\"other\"}"), "3");
+  EXPECT_EQ(Value("sparsefw_rpc_duration_seconds_count{code=\"UNKNOWN\",method=\"other\"}"), "3");
   EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"other\"}"), "3");
   EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"CHECKSUM_MISMATCH\"}"), "1");
   EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("GetJob2")));
@@ -279,7 +279,8 @@ TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
     threads.emplace_back([this] {
       for (int call = 0; call < kCalls; ++call) {
         metrics_->RpcStarted("PruneService/GetJob");
-        metrics_->RpcEnded("PruneService/GetJob", "ABORTED", absl::Milliseconds(1));
+        metrics_->RpcEnded("PruneService/GetJob", absl::StatusCode::kAborted,
+                           absl::Milliseconds(1));
         metrics_->ChunkRejected("OFFSET_GAP");
         metrics_->JobEnded(ExampleJob());
       }
@@ -313,7 +314,7 @@ TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
                                    .power_watts = 0}};
   });
   metrics_->RpcStarted("x");
-  metrics_->RpcEnded("x", "INTERNAL", absl::Seconds(1));
+  metrics_->RpcEnded("x", absl::StatusCode::kInternal, absl::Seconds(1));
   metrics_->ChunkRejected("OFFSET_GAP");
   metrics_->JobAccepted(ExampleJob());
   metrics_->JobStarted(ExampleJob());

@@ -128,7 +128,7 @@ TEST_F(ConnectionsTest, BytesThatNoCallWasGivenAreUnfinished) {
   const Pair pair = Connect();
   ASSERT_TRUE(connections.Add(pair.server));
   const auto connection = pair.Of(connections);
-  ASSERT_TRUE(connection->Enter());
+  ASSERT_TRUE(connection->Enter().ok());
   connections.Sweep();
   Transfer(pair, 8 << 20);
   connections.Sweep();
@@ -154,7 +154,7 @@ TEST_F(ConnectionsTest, ThePeerBeyondItsLimitLosesAllConnectionsButThoseThatHold
   const Pair neighbour = Connect(3);
   for (const Pair* pair : {&little, &small, &large, &neighbour}) {
     ASSERT_TRUE(connections.Add(pair->server));
-    ASSERT_TRUE(pair->Of(connections)->Enter());
+    ASSERT_TRUE(pair->Of(connections)->Enter().ok());
   }
   connections.Sweep();
   Transfer(little, 100 << 10);
@@ -177,7 +177,7 @@ TEST_F(ConnectionsTest, TheLargestOfAllGoesWhereAllAreBeyondTheLimit) {
   const Pair large = Connect(3);
   for (const Pair* pair : {&small, &large}) {
     ASSERT_TRUE(connections.Add(pair->server));
-    ASSERT_TRUE(pair->Of(connections)->Enter());
+    ASSERT_TRUE(pair->Of(connections)->Enter().ok());
   }
   connections.Sweep();
   Transfer(small, 3 << 20);
@@ -193,7 +193,7 @@ TEST_F(ConnectionsTest, NothingMoreIsReadOfAClosedConnection) {
   Connections connections(limits);
   const Pair pair = Connect();
   ASSERT_TRUE(connections.Add(pair.server));
-  ASSERT_TRUE(pair.Of(connections)->Enter());
+  ASSERT_TRUE(pair.Of(connections)->Enter().ok());
   connections.Sweep();
   Transfer(pair, 2 << 20);
   const std::string more(1000, 'x');
@@ -212,7 +212,7 @@ TEST_F(ConnectionsTest, WhatClosedConnectionsHeldCountsUntilTheirCallsEnd) {
   const Pair small = Connect(2);
   for (const Pair* pair : {&large, &small}) {
     ASSERT_TRUE(connections.Add(pair->server));
-    ASSERT_TRUE(pair->Of(connections)->Enter());
+    ASSERT_TRUE(pair->Of(connections)->Enter().ok());
   }
   const auto closed = large.Of(connections);
   connections.Sweep();
@@ -236,7 +236,7 @@ TEST_F(ConnectionsTest, WhoHoldsLittleIsSparedWhereAllTogetherHoldTooMuch) {
   const Pair little = Connect(3);
   for (const Pair* pair : {&large, &little}) {
     ASSERT_TRUE(connections.Add(pair->server));
-    ASSERT_TRUE(pair->Of(connections)->Enter());
+    ASSERT_TRUE(pair->Of(connections)->Enter().ok());
   }
   const auto closed = large.Of(connections);
   connections.Sweep();
@@ -264,7 +264,7 @@ TEST_F(ConnectionsTest, HandshakesAndPingsAreNotUnfinished) {
   const Pair pair = Connect();
   ASSERT_TRUE(connections.Add(pair.server));
   const auto connection = pair.Of(connections);
-  ASSERT_TRUE(connection->Enter());
+  ASSERT_TRUE(connection->Enter().ok());
   Transfer(pair, 12 << 10);
   connections.Sweep();
   EXPECT_EQ(connections.counts().unfinished_bytes, 0);
@@ -289,11 +289,11 @@ TEST_F(ConnectionsTest, SleepsWhileThereIsNoCall) {
   ASSERT_TRUE(connections.Add(pair.server));
   EXPECT_GE(connections.Sweep().count(), 1000);
   const auto connection = pair.Of(connections);
-  ASSERT_TRUE(connection->Enter());
+  ASSERT_TRUE(connection->Enter().ok());
   uint64_t woken = 0;
   EXPECT_EQ(read(connections.wake_descriptor(), &woken, sizeof(woken)), 8);
   EXPECT_LT(connections.Sweep().count(), 1000);
-  ASSERT_TRUE(connection->Enter());
+  ASSERT_TRUE(connection->Enter().ok());
   EXPECT_EQ(read(connections.wake_descriptor(), &woken, sizeof(woken)), -1) << "it is awake";
 }
 
@@ -309,67 +309,21 @@ TEST_F(ConnectionsTest, CallsAndHeldBytesOfAPeerAreLimited) {
   ASSERT_TRUE(connections.Add(other.server));
   const auto one = pair.Of(connections);
   const auto two = other.Of(connections);
-  EXPECT_TRUE(one->Enter());
-  EXPECT_TRUE(one->Enter());
-  EXPECT_FALSE(one->Enter());
+  EXPECT_TRUE(one->Enter().ok());
+  EXPECT_TRUE(one->Enter().ok());
+  EXPECT_FALSE(one->Enter().ok());
   EXPECT_EQ(connections.counts().calls, 3) << "it is there until its end is read";
   one->Leave();
   one->Leave();
-  EXPECT_TRUE(one->Enter());
-  ASSERT_TRUE(one->peer().Hold(100));
-  EXPECT_FALSE(one->peer().Hold(1));
-  EXPECT_FALSE(two->peer().Hold(51)) << "of all";
+  EXPECT_TRUE(one->Enter().ok());
   {
-    const HeldBytes held(one, 100);  // gives them back
+    const absl::StatusOr<HeldBytes> held = one->Hold(100);
+    ASSERT_TRUE(held.ok());
+    EXPECT_FALSE(one->Hold(1).ok());
+    EXPECT_FALSE(two->Hold(51).ok()) << "of all";
   }
   EXPECT_EQ(connections.counts().held_bytes, 0);
-  EXPECT_TRUE(two->peer().Hold(100));
-}
-
-TEST(ReadTurnsTest, TurnsComeInOrderAndWaitForRoom) {
-  bool room = true;
-  ReadTurns turns(2, [&room] { return room; });
-  std::string order;
-  for (const char name : {'a', 'b', 'c', 'd'}) turns.Take([&order, name] { order += name; });
-  EXPECT_EQ(order, "ab");
-  turns.GiveBack();
-  EXPECT_EQ(order, "abc");
-  room = false;
-  turns.GiveBack();
-  EXPECT_EQ(order, "abc");
-  room = true;
-  turns.Resume();
-  EXPECT_EQ(order, "abcd");
-}
-
-TEST(ReadTurnsTest, WhatIsWithdrawnIsForgotten) {
-  ReadTurns turns(1, [] { return true; });
-  auto stream = std::make_shared<int>(0);
-  turns.Take([] {});
-  const ReadTurns::Ticket ticket = turns.Take([stream] { ++*stream; });
-  EXPECT_EQ(stream.use_count(), 2);
-  turns.Withdraw(ticket);
-  EXPECT_EQ(stream.use_count(), 1);
-  turns.Withdraw(ticket);
-  turns.GiveBack();
-  EXPECT_EQ(*stream, 0);
-}
-
-// Streams that were closed while they waited give their turns back at once.
-TEST(ReadTurnsTest, ManyTurnsThatAreGivenBackAtOnceTakeNoStack) {
-  bool room = false;
-  ReadTurns turns(1, [&room] { return room; });
-  int begun = 0;
-  constexpr int kStreams = 200000;
-  for (int i = 0; i < kStreams; ++i) {
-    turns.Take([&] {
-      ++begun;
-      turns.GiveBack();
-    });
-  }
-  room = true;
-  turns.Resume();
-  EXPECT_EQ(begun, kStreams);
+  EXPECT_TRUE(two->Hold(100).ok());
 }
 
 TEST(PeerAddressTest, IsReadAsGrpcWritesIt) {

@@ -128,7 +128,9 @@ std::string Upper(std::string_view name) {
 TEST(NamesTest, AgreeWithTheWire) {
   for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt,
                               Method::kSparseFw, Method::kAlps}) {
-    EXPECT_EQ("METHOD_" + Upper(NameOf(method)), v1::Method_Name(ToProto(method)));
+    SweepPoint point;
+    point.options.method = method;
+    EXPECT_EQ("METHOD_" + Upper(NameOf(method)), v1::Method_Name(ToProto(point).method()));
   }
   for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
                                JobState::kFailed, JobState::kCancelled}) {

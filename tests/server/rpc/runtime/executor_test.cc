@@ -112,7 +112,7 @@ TEST_F(ExecutorTurnsTest, WithdrawnWorkIsNotBegunAndCostsNoTurn) {
   executor_.Withdraw("eve", *first);
   EXPECT_EQ(held.use_count(), 1) << "what it holds goes at once";
   for (Executor::TaskId id = *first; id <= second; ++id) executor_.Withdraw("eve", id);
-  const Executor::Usage usage = executor_.usage();
+  const ExecutorGauges usage = executor_.usage();
   EXPECT_EQ(usage.queued, 1);
   EXPECT_EQ(usage.withdrawn, 101);
   EXPECT_EQ(usage.begun, 2) << "the gates";
@@ -129,12 +129,12 @@ TEST_F(ExecutorTurnsTest, OnlyItsCallerWithdrawsWork) {
 
 TEST_F(ExecutorTurnsTest, CountsWhatWaits) {
   EXPECT_EQ(executor_.usage().queued, 0);
-  EXPECT_EQ(executor_.usage().oldest_wait, std::chrono::nanoseconds::zero());
+  EXPECT_EQ(executor_.usage().oldest_wait, absl::ZeroDuration());
   Post("eve", "e");
   Post("bob", "b");
   EXPECT_EQ(executor_.usage().queued, 2);
   const auto wait = executor_.usage().oldest_wait;
-  EXPECT_GT(wait, std::chrono::nanoseconds::zero());
+  EXPECT_GT(wait, absl::ZeroDuration());
   EXPECT_GT(executor_.usage().oldest_wait, wait);
   Run();
   EXPECT_EQ(executor_.usage().queued, 0);

@@ -1,10 +1,10 @@
-#include "server/rpc/runtime/traceparent.h"
+#include "core/src/base/traceparent.h"
 
 #include <string>
 
 #include "gtest/gtest.h"
 
-namespace sparsefw::server {
+namespace sparsefw {
 namespace {
 
 const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -35,4 +35,4 @@ TEST(TraceparentTest, AnythingElseIsNone) {
 }
 
 }  // namespace
-}  // namespace sparsefw::server
+}  // namespace sparsefw
