@@ -27,9 +27,9 @@
 #include "server/jobs/lifecycle/recovery.h"
 #include "server/jobs/lifecycle/state_machine.h"
 #include "server/jobs/lifecycle/workers.h"
+#include "server/jobs/scheduling/fair_share.h"
 #include "server/jobs/scheduling/scheduler.h"
 #include "server/jobs/submission/submission.h"
-#include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
 

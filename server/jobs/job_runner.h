@@ -36,7 +36,7 @@ class JobRunner {
     int64_t cols = 0;
     // Host memory that the run needs on top of the tensors, an upper estimate.
     int64_t working_bytes = 0;
-    // Floating-point operations of the run, a rough guess: see RunTimes.
+    // Floating-point operations of the run, a rough guess: see FairShare.
     double cost = 0;
     DeviceNeed device_need;
     bool alone = false;  // the manager's: nothing else may run meanwhile
