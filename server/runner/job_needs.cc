@@ -16,6 +16,23 @@
 namespace sparsefw::server {
 namespace {
 
+constexpr double kPassesOfAStep = 16;      // selection, gradient, loss, rounding
+constexpr double kProductsOfSwaps = 2;     // as many as the swaps replace, roughly
+constexpr double kProductsOfAnUpdate = 8;  // reconstruction
+
+double PointCost(const SweepPoint& point, double rows, double cols) {
+  const SolveOptions& options = point.options;
+  const double product = 2 * rows * cols * cols;
+  double cost = 2 * product;  // losses of the start and the end
+  if (options.method == Method::kSparseGpt) cost += 2 * product + cols * cols * cols;
+  if (options.method == Method::kSparseFw) {
+    cost += product + kPassesOfAStep * rows * cols * static_cast<double>(options.iterations);
+  }
+  if (options.swaps) cost += kProductsOfSwaps * product;
+  if (options.reconstruct) cost += kProductsOfAnUpdate * product;
+  return cost;
+}
+
 bool OwnWeights(const SolveOptions& options) {
   return options.method == Method::kSparseGpt || options.method == Method::kAlps;
 }
@@ -64,6 +81,14 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                  "a sweep must not mix %s (%s) with methods that run on %s; set device to cpu, or "
                  "submit them apart",
                  found.name, found.reason, device.Describe().name);
+}
+
+double JobCost(const JobSpec& spec, int64_t rows, int64_t cols) {
+  double cost = 0;
+  for (const SweepPoint& point : PointsOf(spec)) {
+    cost += PointCost(point, static_cast<double>(rows), static_cast<double>(cols));
+  }
+  return cost;
 }
 
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_format.h"
 #include "server/jobs/job_spec.h"
-#include "server/runner/job_cost.h"
 #include "server/runner/job_needs.h"
 #include "server/runner/sweep_results.h"
 #include "server/tensors/spec.h"
