@@ -25,7 +25,7 @@ void Push(ActiveJob& job, const JobEvent& event) {
 
 }  // namespace
 
-Announcer::Announcer(const Parts& parts) : parts_(parts), thread_([this] { Run(); }) {}
+Announcer::Announcer(const JobParts& parts) : parts_(parts), thread_([this] { Run(); }) {}
 
 Announcer::~Announcer() {
   {
