@@ -19,18 +19,6 @@ absl::Status Draining() {
                       "the server is shutting down and accepts no more jobs; try again");
 }
 
-absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queued) {
-  ReasonMetadata metadata = {{"quota", "max-queued-jobs"},
-                             {"limit", absl::StrFormat("%d", most)},
-                             {"current", absl::StrFormat("%d", queued)}};
-  if (most > 0) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
-  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "queued jobs of tenant %s must be at most max-queued-jobs of %d; there "
-                        "are %d",
-                        tenant, most, queued)),
-                    "QUOTA_QUEUED_JOBS", metadata);
-}
-
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
            absl::Time now) {
   Job job;
@@ -176,7 +164,12 @@ absl::Status Submission::ReserveSlot(const std::string& tenant) {
     const auto submitting = submitting_.find(tenant);
     const int64_t queued = parts_.scheduler.queued_of(tenant) +
                            (submitting == submitting_.end() ? 0 : submitting->second);
-    if (queued >= *most) return QuotaExceeded(tenant, *most, queued);
+    if (queued >= *most) {
+      return QuotaExceeded("QUOTA_QUEUED_JOBS", "max-queued-jobs", *most, queued, *most > 0,
+                           absl::StrFormat("queued jobs of tenant %s must be at most "
+                                           "max-queued-jobs of %d; there are %d",
+                                           tenant, *most, queued));
+    }
   }
   if (parts_.table.submissions() + parts_.scheduler.queued() >= limits_.max_queued_jobs) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
