@@ -31,7 +31,6 @@
 #include "server/rpc/tensors/tensor_service.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
-#include "server/status/status_document.h"
 #include "server/status/status_page.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
