@@ -33,10 +33,6 @@ double PointCost(const SweepPoint& point, double rows, double cols) {
   return cost;
 }
 
-bool OwnWeights(const SolveOptions& options) {
-  return options.method == Method::kSparseGpt || options.method == Method::kAlps;
-}
-
 // A part of the job that the device cannot run, as refusals name it, and the reason; both empty
 // where there is none.
 struct CpuWork {
@@ -46,7 +42,7 @@ struct CpuWork {
 
 CpuWork OnCpuAlone(const SweepPoint& point, const Backend& device) {
   const SolveOptions& options = point.options;
-  if (!OwnWeights(options)) return {};
+  if (!HasOwnWeights(options.method)) return {};
   const absl::Status prunes = device.CheckPrune();
   if (prunes.ok()) return {};
   return {options.method == Method::kAlps ? "ALPS" : "SPARSEGPT", std::string(prunes.message())};
@@ -99,7 +95,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
     int64_t own = 0;
-    const bool by_engine = OwnWeights(options) && backend.CheckPrune().ok();
+    const bool by_engine = HasOwnWeights(options.method) && backend.CheckPrune().ok();
     if (!by_engine && options.method == Method::kSparseGpt) {
       own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
     } else if (!by_engine && options.method == Method::kAlps) {
@@ -134,7 +130,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
         .joint = point.options.joint,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
-        .prunes = OwnWeights(point.options),
+        .prunes = HasOwnWeights(point.options.method),
         .method =
             point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
         .sparsegpt = point.options.sparsegpt,
