@@ -32,7 +32,7 @@ class ActiveJob {
     kCancelled,    // by a caller
   };
 
-  // `its_deadline` is in steady time: see SteadyDeadline.
+  // `its_deadline` is in steady time.
   ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs,
             absl::Time its_deadline)
       : name(first->name),

@@ -119,7 +119,10 @@ absl::Status Recover(const JobParts& parts, int max_attempts, Job job, Recovered
   // Any of the jobs that ran may be what ended the process: what is suspected most runs alone, so
   // that none is given up for another's sake.
   (*inputs)->alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts - 1;
-  const absl::Time deadline = SteadyDeadline(parts.clock, job.deadline, job.spec.deadline);
+  // Whatever the clock was set to meanwhile.
+  const absl::Duration left =
+      std::clamp(job.deadline - parts.clock.Now(), absl::ZeroDuration(), job.spec.deadline);
+  const absl::Time deadline = parts.clock.SteadyNow() + left;
   const auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
                                                   *std::move(inputs), deadline);
   const std::shared_ptr<const Job> queued = active->Current();
