@@ -32,20 +32,17 @@ class Announcer {
   Announcer& operator=(const Announcer&) = delete;
 
   void Report(const JobPtr& job, const ProgressReport& report);
+  // After an end JobTable::Announced.
   void Tell(const JobPtr& job, JobEvent event);
-  // The job's end, after which JobTable::Announced.
-  void TellEnd(const JobPtr& job, JobEvent event);
   // The watchers' queues are suspended.
   void Suspend(const JobPtr& job);
   // Returns once all events that were handed over before have been delivered.
   void Flush();
 
  private:
-  enum class Kind { kEvent, kEnd, kSuspension };
   struct Notice {
-    Kind kind;
     JobPtr job;
-    JobEvent event;  // none of a suspension
+    JobEvent event;  // without a job: a suspension
   };
   struct Work {
     std::deque<Notice> notices;

@@ -137,7 +137,7 @@ absl::Status StateMachine::Tell(const JobPtr& job, const StoredEnd& end) {
 void StateMachine::TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended,
                            bool announced) {
   if (announced) parts_.listener.OnEnded(*ended);
-  announcer_.TellEnd(job, {JobEvent::Kind::kStateChange, ended});
+  announcer_.Tell(job, {JobEvent::Kind::kStateChange, ended});
 }
 
 absl::Status StateMachine::StoreEnd(const JobPtr& job) {
