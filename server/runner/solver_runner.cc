@@ -234,11 +234,11 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
   inputs->rows = inputs->weight->info().spec.rows;
   inputs->cols = inputs->weight->info().spec.cols;
-  inputs->working_bytes = needs.working_bytes;
+  inputs->need.working_bytes = needs.working_bytes;
   inputs->cost = JobCost(spec, inputs->rows, inputs->cols);
-  inputs->device_need = std::move(needs.device);
-  if (inputs->device_need.gram_bytes > 0) {
-    inputs->device_need.gram = inputs->gram->info().name;  // never reused
+  inputs->need.device = std::move(needs.device);
+  if (inputs->need.device.gram_bytes > 0) {
+    inputs->need.device.gram = inputs->gram->info().name;  // never reused
   }
   // Reserved from acceptance on, so that no job that was accepted lacks room for its results.
   if (values == Values::kCheckedBefore) {

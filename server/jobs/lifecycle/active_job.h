@@ -39,7 +39,7 @@ class ActiveJob {
         tenant(first->owner.tenant),
         priority(first->spec.priority),
         deadline(its_deadline),
-        need{its_inputs->working_bytes, its_inputs->device_need, its_inputs->alone},
+        need(its_inputs->need),
         cost(its_inputs->cost),
         job(std::move(first)),
         stored_revision(job->revision),

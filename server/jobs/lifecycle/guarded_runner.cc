@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts&
   return Guarded("validating the job", [&]() -> absl::StatusOr<Inputs> {
     SPARSEFW_ASSIGN_OR_RETURN(Inputs inputs, parts.runner.Prepare(spec, owner, values));
     if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
-    SPARSEFW_RETURN_IF_ERROR(parts.scheduler.CheckPossible(inputs->device_need));
+    SPARSEFW_RETURN_IF_ERROR(parts.scheduler.CheckPossible(inputs->need.device));
     return inputs;
   });
 }

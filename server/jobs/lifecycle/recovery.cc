@@ -118,7 +118,7 @@ absl::Status Recover(const JobParts& parts, int max_attempts, Job job, Recovered
   ++recovered->queued;
   // Any of the jobs that ran may be what ended the process: what is suspected most runs alone, so
   // that none is given up for another's sake.
-  (*inputs)->alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts - 1;
+  (*inputs)->need.alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts - 1;
   // Whatever the clock was set to meanwhile.
   const absl::Duration left =
       std::clamp(job.deadline - parts.clock.Now(), absl::ZeroDuration(), job.spec.deadline);
