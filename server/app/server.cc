@@ -25,7 +25,6 @@
 #include "server/net/descriptor_limit.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
-#include "server/status/status_document.h"
 #include "server/status/status_page.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"

@@ -151,6 +151,15 @@ absl::Status Apply(const Section& section, std::string_view file, TenantLimits* 
 
 }  // namespace
 
+absl::Status QuotaExceeded(Reason reason, const char* quota, int64_t limit, int64_t current,
+                           bool helps, const std::string& message) {
+  ReasonMetadata metadata = {{"quota", quota},
+                             {"limit", absl::StrFormat("%d", limit)},
+                             {"current", absl::StrFormat("%d", current)}};
+  if (helps) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
+  return WithReason(absl::ResourceExhaustedError(message), reason, metadata);
+}
+
 absl::StatusOr<TenantTable> TenantTable::Parse(std::string_view text, std::string_view file) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Section> sections, ReadSections(text, file));
   TenantTable table;

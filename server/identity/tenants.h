@@ -27,7 +27,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 
@@ -50,6 +52,10 @@ using LimitsOfTenant = std::function<TenantLimits(std::string_view tenant)>;
 inline TenantLimits LimitsFor(const LimitsOfTenant& limits_of, std::string_view tenant) {
   return limits_of ? limits_of(tenant) : TenantLimits();
 }
+
+// A refusal by a limit of the tenant's own; `helps`: waiting does.
+absl::Status QuotaExceeded(Reason reason, const char* quota, int64_t limit, int64_t current,
+                           bool helps, const std::string& message);
 
 // Immutable.
 class TenantTable {

@@ -34,9 +34,4 @@ Clock& RealClock() {
   return clock;
 }
 
-absl::Time SteadyDeadline(Clock& clock, absl::Time deadline, absl::Duration length) {
-  const absl::Duration left = std::clamp(deadline - clock.Now(), absl::ZeroDuration(), length);
-  return clock.SteadyNow() + left;
-}
-
 }  // namespace sparsefw::server

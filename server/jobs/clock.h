@@ -26,10 +26,6 @@ class Clock {
 // Lives as long as the program.
 Clock& RealClock();
 
-// The steady time of a deadline that was `length` away when it was stored as the time of day
-// `deadline`. The time left is between nothing and `length`, whatever the clock was set to.
-absl::Time SteadyDeadline(Clock& clock, absl::Time deadline, absl::Duration length);
-
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_JOBS_CLOCK_H_

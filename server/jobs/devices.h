@@ -27,7 +27,7 @@ struct DeviceNeed {
 };
 
 struct JobNeed {
-  int64_t working_bytes = 0;  // host memory
+  int64_t working_bytes = 0;  // host memory on top of the tensors, an upper estimate
   DeviceNeed device;
   bool alone = false;  // nothing else may run meanwhile
 };

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -15,6 +14,10 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kGarbagePageSize = 1000;
+
+Clock& ClockOf(const JobManagerOptions& options) {
+  return options.clock != nullptr ? *options.clock : RealClock();
+}
 
 int JobsAtOnce(const JobManagerOptions& options) {
   int jobs = options.workers;
@@ -31,22 +34,14 @@ absl::Status NotFinished(const Job& job) {
 
 JobManager::JobManager(const JobManagerOptions& options, JobStore* store, JobRunner* runner,
                        JobListener* listener)
-    : clock_(options.clock != nullptr ? *options.clock : RealClock()),
-      store_(*store),
-      runner_(*runner),
-      listener_(*listener),
-      scheduler_({options.workers, options.working_memory_bytes, options.devices, options.limits_of,
-                  options.starvation_limit},
-                 clock_),
-      announcer_({clock_, store_, listener_, table_}),
-      states_({clock_, store_, listener_, table_, scheduler_, announcer_}),
-      submission_({options.max_queued_jobs, options.max_job_bytes, options.disk_room,
-                   options.max_result_ttl, options.limits_of},
-                  {clock_, store_, runner_, table_, scheduler_, states_,
-                   [this](std::string_view name) { return Get(name); }}),
-      recovery_(options.max_attempts, {clock_, store_, runner_, listener_, table_, scheduler_}),
-      workers_(JobsAtOnce(options), store->durable(), scheduler_, states_, announcer_, runner_,
-               listener_) {
+    : max_attempts_(options.max_attempts),
+      scheduler_(options, ClockOf(options)),
+      parts_{ClockOf(options), *store, *runner, *listener, table_, scheduler_},
+      announcer_(parts_),
+      states_(parts_, announcer_),
+      submission_(options, options.limits_of, parts_, states_,
+                  [this](std::string_view name) { return Get(name); }),
+      workers_(JobsAtOnce(options), parts_, states_, announcer_) {
   assert(options.workers >= 1 && options.max_queued_jobs >= 1);
 }
 
@@ -61,7 +56,7 @@ absl::StatusOr<Job> JobManager::Submit(const JobSpec& spec, std::string_view req
 
 absl::StatusOr<Job> JobManager::Get(std::string_view name) {
   const auto active = table_.Find(name);
-  if (active == nullptr) return store_.Get(name);
+  if (active == nullptr) return parts_.store.Get(name);
   Job job = active->Read();
   if (job.state == JobState::kQueued) job.queue_position = scheduler_.Position(name);
   return job;
@@ -71,12 +66,12 @@ absl::StatusOr<Job> JobManager::Get(std::string_view name) {
 absl::StatusOr<bool> JobManager::Has(std::string_view name, std::string_view tenant) {
   const auto active = table_.Find(name);
   if (active != nullptr && active->tenant == tenant) return true;
-  return store_.Has(name, tenant);
+  return parts_.store.Has(name, tenant);
 }
 
 absl::StatusOr<JobStore::Page> JobManager::List(const JobFilter& filter, int page_size,
                                                 std::string_view page_token) {
-  SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, store_.List(filter, page_size, page_token));
+  SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, parts_.store.List(filter, page_size, page_token));
   const auto positions = scheduler_.Positions(filter.tenant);
   for (Job& job : page.jobs) {
     if (job.state == JobState::kRunning) {
@@ -112,10 +107,10 @@ absl::Status JobManager::Delete(std::string_view name) {
 
 // Only the caller that deletes the job from the store discards its results.
 absl::Status JobManager::RemoveEnded(const Job& job) {
-  SPARSEFW_RETURN_IF_ERROR(store_.Delete(job.name));
+  SPARSEFW_RETURN_IF_ERROR(parts_.store.Delete(job.name));
   Failpoint("job.deleted");
   table_.ForgetUnstored(job.name);
-  DiscardResults(runner_, listener_, job);
+  DiscardResults(parts_, job);
   return absl::OkStatus();
 }
 
@@ -125,13 +120,13 @@ absl::StatusOr<std::shared_ptr<EventQueue>> JobManager::Watch(std::string_view n
   if (const auto active = table_.Find(name)) {
     return states_.Watch(*active, after_revision, std::move(wake));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const Job job, store_.Get(name));
+  SPARSEFW_ASSIGN_OR_RETURN(const Job job, parts_.store.Get(name));
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<JobEvent> first, EventsAfter(job, after_revision));
   return std::make_shared<EventQueue>(std::move(first), std::move(wake));
 }
 
 void JobManager::Drain(absl::Duration grace) {
-  const absl::Time deadline = clock_.SteadyNow() + grace;
+  const absl::Time deadline = parts_.clock.SteadyNow() + grace;
   submission_.StopAccepting();
   scheduler_.StopStarting();
   bool stopped = false;
@@ -139,21 +134,21 @@ void JobManager::Drain(absl::Duration grace) {
     const int64_t seen = table_.version();
     if (StopWaiting() && table_.version() == seen) {
       // Where that fails, the next process runs these jobs again.
-      if (store_.durable()) RetryUnstored();
+      if (parts_.store.durable()) RetryUnstored();
       return announcer_.Flush();
     }
-    if (!stopped && clock_.SteadyNow() >= deadline) {
+    if (!stopped && parts_.clock.SteadyNow() >= deadline) {
       stopped = true;
       StopRunning();
     }
-    table_.WaitForChange(seen, clock_, stopped ? absl::InfiniteFuture() : deadline);
+    table_.WaitForChange(seen, parts_.clock, stopped ? absl::InfiniteFuture() : deadline);
   }
 }
 
 // Cancels the jobs that have not started, or suspends them where the store is durable; also those
 // that a worker is about to start. True: nothing runs.
 bool JobManager::StopWaiting() {
-  if (!store_.durable()) {
+  if (!parts_.store.durable()) {
     for (const auto& queued : scheduler_.Queued()) states_.Cancel(queued).IgnoreError();
     return table_.Idle();
   }
@@ -163,7 +158,7 @@ bool JobManager::StopWaiting() {
 
 void JobManager::StopRunning() {
   for (const auto& active : table_.NotEnded()) {
-    if (store_.durable()) {
+    if (parts_.store.durable()) {
       states_.Stop(active, ActiveJob::StopReason::kInterrupted);
     } else {
       states_.Cancel(active).IgnoreError();
@@ -174,13 +169,13 @@ void JobManager::StopRunning() {
 // Stops when a whole page could not be removed: it would come again.
 void JobManager::CollectGarbage() {
   RetryUnstored();
-  const absl::Time now = ExpiryNow(clock_.Now(), clock_.SteadyNow());
+  const absl::Time now = ExpiryNow(parts_.clock.Now(), parts_.clock.SteadyNow());
   int removed = 0;
   do {
     removed = 0;
-    const auto expired = store_.ListExpired(now, kGarbagePageSize);
+    const auto expired = parts_.store.ListExpired(now, kGarbagePageSize);
     if (!expired.ok()) {
-      listener_.OnBackgroundError(Job(), expired.status());
+      parts_.listener.OnBackgroundError(Job(), expired.status());
       return;
     }
     for (const Job& job : *expired) {
@@ -189,7 +184,7 @@ void JobManager::CollectGarbage() {
       if (status.ok() || absl::IsNotFound(status)) {
         ++removed;
       } else {
-        listener_.OnBackgroundError(job, status);
+        parts_.listener.OnBackgroundError(job, status);
       }
     }
     if (expired->size() < static_cast<size_t>(kGarbagePageSize)) return;
@@ -199,7 +194,7 @@ void JobManager::CollectGarbage() {
 void JobManager::RetryUnstored() {
   for (const auto& active : table_.Unstored()) {
     const absl::Status stored = states_.StoreEnd(active);
-    if (!stored.ok()) listener_.OnBackgroundError(*active->Current(), stored);
+    if (!stored.ok()) parts_.listener.OnBackgroundError(*active->Current(), stored);
   }
 }
 

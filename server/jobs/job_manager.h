@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,32 +26,16 @@
 #include "server/jobs/lifecycle/recovery.h"
 #include "server/jobs/lifecycle/state_machine.h"
 #include "server/jobs/lifecycle/workers.h"
+#include "server/jobs/scheduling/fair_share.h"
 #include "server/jobs/scheduling/scheduler.h"
 #include "server/jobs/submission/submission.h"
-#include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
 
-struct JobManagerOptions {
-  int workers = 1;              // >= 1; jobs that run on the CPU at once
-  int max_queued_jobs = 10000;  // >= 1; those being validated count
+struct JobManagerOptions : SchedulerOptions, SubmissionLimits {
   // >= 1: a job is not run again once that many runs of it in a row have ended with the process
   // and come no further than those before. The last of them runs alone.
   int max_attempts = 3;
-  // Limits of KeptBytes: of all jobs together, and of those that the disk has room for now, which
-  // is asked at every submission; empty: any.
-  int64_t max_job_bytes = std::numeric_limits<int64_t>::max();
-  std::function<int64_t()> disk_room = {};
-  absl::Duration max_result_ttl = absl::InfiniteDuration();
-  // The limits of tenants; to be followed by OnLimitsChanged when they change.
-  LimitsOfTenant limits_of = {};
-  // A job that does not fit holds back jobs that do for so long.
-  absl::Duration starvation_limit = absl::Seconds(60);
-  // Memory of all running jobs together. The first queued job waits until it fits, and the others
-  // behind it for starvation_limit.
-  int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
-  // Further devices; each runs as many jobs at once as it has streams.
-  std::vector<PoolDevice> devices = {};
   Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
 };
 
@@ -83,7 +66,7 @@ class JobManager {
   // DEADLINE_EXCEEDED, or Aborted (ATTEMPTS_EXHAUSTED). Jobs that were being cancelled end as
   // cancelled, and so do those that end with a stream (Cancelled, STREAM_LOST). Errors: the
   // store's.
-  absl::StatusOr<RecoveredJobs> Recover() { return recovery_.Run(); }
+  absl::StatusOr<RecoveredJobs> Recover() { return RecoverJobs(parts_, max_attempts_); }
 
   // Request ids belong to the owner's tenant.
   // Errors: what Prepare says; Scheduler::CheckPossible;
@@ -154,16 +137,13 @@ class JobManager {
   bool StopWaiting();
   void StopRunning();
 
-  Clock& clock_;
-  JobStore& store_;
-  JobRunner& runner_;
-  JobListener& listener_;
+  const int max_attempts_;
   JobTable table_;
   Scheduler scheduler_;
+  const JobParts parts_;
   Announcer announcer_;
   StateMachine states_;
   Submission submission_;
-  Recovery recovery_;
   Workers workers_;  // last: its threads use the others
 };
 

@@ -34,12 +34,9 @@ class JobRunner {
     virtual ~Inputs() = default;
     int64_t rows = 0;
     int64_t cols = 0;
-    // Host memory that the run needs on top of the tensors, an upper estimate.
-    int64_t working_bytes = 0;
-    // Floating-point operations of the run, a rough guess: see RunTimes.
+    // Floating-point operations of the run, a rough guess: see FairShare.
     double cost = 0;
-    DeviceNeed device_need;
-    bool alone = false;  // the manager's: nothing else may run meanwhile
+    JobNeed need;  // need.alone is the manager's
     // Set before this is dropped where a later process runs the job again: tensors that
     // belong to the job alone stay.
     bool needed_again = false;

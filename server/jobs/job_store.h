@@ -19,7 +19,9 @@
 namespace sparsefw::server {
 
 // The answer for a name that a store does not have: NotFound (JOB_NOT_FOUND).
-absl::Status JobNotFound(std::string_view name);
+inline absl::Status JobNotFound(std::string_view name) {
+  return Refuse(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "there is no job \"%s\"", name);
+}
 
 // The reason of a job whose record is damaged: it is kept, in no list, and does not run,
 // expire or end, until somebody deletes it.
@@ -96,16 +98,6 @@ class JobStore {
   virtual absl::StatusOr<std::map<JobState, int64_t>> CountByState() const = 0;
   virtual absl::StatusOr<JobStoreUsage> Usage() const = 0;
 };
-
-// The part of a JobRoom that is taken.
-struct JobRoomUsed {
-  int64_t tenant_bytes = 0;
-  int64_t all_bytes = 0;
-  int64_t disk_bytes = 0;
-};
-// OK where `bytes` more fit into the room.
-absl::Status CheckJobRoom(const JobRoom& room, const std::string& tenant, int64_t bytes,
-                          const JobRoomUsed& used);
 
 }  // namespace sparsefw::server
 

@@ -16,8 +16,21 @@
 namespace sparsefw::server {
 namespace {
 
-bool OwnWeights(const SolveOptions& options) {
-  return options.method == Method::kSparseGpt || options.method == Method::kAlps;
+constexpr double kPassesOfAStep = 16;      // selection, gradient, loss, rounding
+constexpr double kProductsOfSwaps = 2;     // as many as the swaps replace, roughly
+constexpr double kProductsOfAnUpdate = 8;  // reconstruction
+
+double PointCost(const SweepPoint& point, double rows, double cols) {
+  const SolveOptions& options = point.options;
+  const double product = 2 * rows * cols * cols;
+  double cost = 2 * product;  // losses of the start and the end
+  if (options.method == Method::kSparseGpt) cost += 2 * product + cols * cols * cols;
+  if (options.method == Method::kSparseFw) {
+    cost += product + kPassesOfAStep * rows * cols * static_cast<double>(options.iterations);
+  }
+  if (options.swaps) cost += kProductsOfSwaps * product;
+  if (options.reconstruct) cost += kProductsOfAnUpdate * product;
+  return cost;
 }
 
 // A part of the job that the device cannot run, as refusals name it, and the reason; both empty
@@ -29,7 +42,7 @@ struct CpuWork {
 
 CpuWork OnCpuAlone(const SweepPoint& point, const Backend& device) {
   const SolveOptions& options = point.options;
-  if (!OwnWeights(options)) return {};
+  if (!HasOwnWeights(options.method)) return {};
   const absl::Status prunes = device.CheckPrune();
   if (prunes.ok()) return {};
   return {options.method == Method::kAlps ? "ALPS" : "SPARSEGPT", std::string(prunes.message())};
@@ -66,6 +79,14 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                  found.name, found.reason, device.Describe().name);
 }
 
+double JobCost(const JobSpec& spec, int64_t rows, int64_t cols) {
+  double cost = 0;
+  for (const SweepPoint& point : PointsOf(spec)) {
+    cost += PointCost(point, static_cast<double>(rows), static_cast<double>(cols));
+  }
+  return cost;
+}
+
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
                      DType gram) {
   const std::vector<SweepPoint> points = PointsOf(spec);
@@ -74,7 +95,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
     int64_t own = 0;
-    const bool by_engine = OwnWeights(options) && backend.CheckPrune().ok();
+    const bool by_engine = HasOwnWeights(options.method) && backend.CheckPrune().ok();
     if (!by_engine && options.method == Method::kSparseGpt) {
       own = SparseGptBytes(rows, cols, point.pattern, options.sparsegpt);
     } else if (!by_engine && options.method == Method::kAlps) {
@@ -109,7 +130,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
         .joint = point.options.joint,
         .sweep = points.size() > 1,
         .iterates = point.options.method == Method::kSparseFw,
-        .prunes = OwnWeights(point.options),
+        .prunes = HasOwnWeights(point.options.method),
         .method =
             point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
         .sparsegpt = point.options.sparsegpt,

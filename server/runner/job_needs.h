@@ -1,4 +1,4 @@
-// Where a job may run and how much memory it needs.
+// Where a job may run, how much it will compute and how much memory it needs.
 #ifndef SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
 #define SPARSEFW_SERVER_RUNNER_JOB_NEEDS_H_
 
@@ -25,6 +25,12 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
 // Whether it reads the Gram as it was uploaded, and so the copy on the device that other jobs
 // use. With a shrinkage it has one of its own.
 bool SharesGram(const JobSpec& spec);
+
+// Floating-point operations of all points of the job on a weight of [rows, cols], for
+// JobRunner::Inputs::cost: the leading terms of the dense products, and for every step
+// of SPARSEFW a few passes over the weight. It does not know how many steps a gap will
+// leave out, nor how many of a product the engines save.
+double JobCost(const JobSpec& spec, int64_t rows, int64_t cols);
 
 // Bytes of host memory while it runs: the most that any point needs. In a sweep an engine
 // still holds its copies of the layer while SparseGPT works.

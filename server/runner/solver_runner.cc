@@ -8,9 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/jobs/job_spec.h"
-#include "server/runner/job_cost.h"
 #include "server/runner/job_needs.h"
-#include "server/runner/result_writer.h"
 #include "server/runner/sweep_results.h"
 #include "server/tensors/tensor_spec.h"
 #include "sparsefw/problem.h"
@@ -235,11 +233,11 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
   inputs->rows = inputs->weight->info().spec.rows;
   inputs->cols = inputs->weight->info().spec.cols;
-  inputs->working_bytes = needs.working_bytes;
+  inputs->need.working_bytes = needs.working_bytes;
   inputs->cost = JobCost(spec, inputs->rows, inputs->cols);
-  inputs->device_need = std::move(needs.device);
-  if (inputs->device_need.gram_bytes > 0) {
-    inputs->device_need.gram = inputs->gram->info().name;  // never reused
+  inputs->need.device = std::move(needs.device);
+  if (inputs->need.device.gram_bytes > 0) {
+    inputs->need.device.gram = inputs->gram->info().name;  // never reused
   }
   // Reserved from acceptance on, so that no job that was accepted lacks room for its results.
   if (values == Values::kCheckedBefore) {
@@ -283,9 +281,9 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     problem.device_gram = device_gram.get();
   }
 
-  ResultWriter writer(store_, job, *in.weight, &in.result_room);
-  SPARSEFW_ASSIGN_OR_RETURN(JobResult result, SolvePoints(job, placement.deadline, problem, backend,
-                                                          writer, stop, report));
+  SPARSEFW_ASSIGN_OR_RETURN(JobResult result,
+                            SolvePoints(job, placement.deadline, problem, backend, *in.weight,
+                                        &in.result_room, stop, report));
   if (job.spec.sweep.empty()) result.sweep.clear();
   result.device = backend.Describe().name;
   return result;
@@ -294,7 +292,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
 // Goes on from the job's checkpoint where there is one that this server can use.
 absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     const Job& job, absl::Time deadline, const Problem& problem, const Backend& backend,
-    ResultWriter& writer, const StopSignal& stop,
+    const TensorHandle& weight, TensorRoom* room, const StopSignal& stop,
     const std::function<void(const ProgressReport&)>& report) {
   std::vector<SweepPoint> points = PointsOf(job.spec);
   for (SweepPoint& point : points) {
@@ -309,7 +307,7 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
     if (auto found = options_.checkpoints->Find(job.name); found.ok()) resume = *std::move(found);
   }
   while (true) {
-    SweepResults results(points, job.spec.sweep_keep, writer, report);
+    SweepResults results(store_, job, weight, room, points, report);
     const SweepStart start = {0, {sink.get(), resume.bytes()}};
     absl::Status solved = SolveSweep(problem, points, backend, results, &stop, start);
     if (solved.ok()) return results.Finish();

@@ -11,7 +11,7 @@
 
 #include "server/jobs/job_runner.h"
 #include "server/runner/checkpoint_folder.h"
-#include "server/runner/result_writer.h"
+#include "server/tensors/store/budget.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/problem.h"
@@ -81,8 +81,8 @@ class SolverRunner final : public JobRunner {
   absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
   absl::StatusOr<JobResult> SolvePoints(const Job& job, absl::Time deadline, const Problem& problem,
-                                        const Backend& backend, ResultWriter& writer,
-                                        const StopSignal& stop,
+                                        const Backend& backend, const TensorHandle& weight,
+                                        TensorRoom* room, const StopSignal& stop,
                                         const std::function<void(const ProgressReport&)>& report);
 
   TensorStore* const store_;

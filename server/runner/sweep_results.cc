@@ -1,13 +1,91 @@
 #include "server/runner/sweep_results.h"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "sparsefw/dtype.h"
+#include "sparsefw/mask.h"
+#include "sparsefw/matrix.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
+
+// Tensors expire shortly after the job's record, never before it.
+constexpr absl::Duration kResultMargin = absl::Minutes(1);
+
+TensorSpec MaskSpec(int64_t rows, int64_t cols) {
+  return {TensorKind::kMask, DType::kBool, rows, cols, 0};
+}
+
+int64_t MasksKept(const JobSpec& spec) {
+  if (spec.sweep.empty()) return 1;
+  if (spec.sweep_keep == SweepKeep::kAll) return std::ssize(spec.sweep);
+  std::vector<Pattern> patterns;
+  for (const SweepPoint& point : spec.sweep) {
+    if (std::find(patterns.begin(), patterns.end(), point.pattern) == patterns.end()) {
+      patterns.push_back(point.pattern);
+    }
+  }
+  return std::ssize(patterns);
+}
+
+absl::StatusOr<std::vector<std::byte>> Zeros(int64_t rows, int64_t cols, size_t element) {
+  try {
+    return std::vector<std::byte>(static_cast<size_t>(rows) * static_cast<size_t>(cols) * element);
+  } catch (const std::bad_alloc&) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                  "no memory for a pruned weight of [%d, %d]", rows, cols);
+  }
+}
+
+// A dense row-major matrix in the weights' dtype: kept weights are copied bit for bit, removed
+// ones are +0.
+absl::StatusOr<std::vector<std::byte>> PrunedWeight(ConstMatrixView weights, const Mask& mask) {
+  const size_t element = SizeOf(weights.dtype());
+  const size_t row_bytes = static_cast<size_t>(weights.cols()) * element;
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
+                            Zeros(weights.rows(), weights.cols(), element));
+  for (int64_t row = 0; row < weights.rows(); ++row) {
+    const std::byte* from = weights.row_bytes(row);
+    std::byte* to = bytes.data() + static_cast<size_t>(row) * row_bytes;
+    for (int64_t col = 0; col < weights.cols(); ++col) {
+      if (!mask.Get(row, col)) continue;
+      const size_t at = static_cast<size_t>(col) * element;
+      std::memcpy(to + at, from + at, element);
+    }
+  }
+  return bytes;
+}
+
+// New weights, whose values are values of `dtype` (F32, F16 or BF16), in that dtype.
+absl::StatusOr<std::vector<std::byte>> WeightBytes(const Matrix<float>& weights, DType dtype) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
+                            Zeros(weights.rows(), weights.cols(), SizeOf(dtype)));
+  const auto convert = [&](auto to_stored) {
+    std::byte* to = bytes.data();
+    for (int64_t row = 0; row < weights.rows(); ++row) {
+      for (int64_t col = 0; col < weights.cols(); ++col) {
+        const auto value = to_stored(weights(row, col));
+        std::memcpy(to, &value, sizeof(value));
+        to += sizeof(value);
+      }
+    }
+  };
+  if (dtype == DType::kF16) {
+    convert([](float value) { return ToHalf(value); });
+  } else if (dtype == DType::kBF16) {
+    convert([](float value) { return ToBFloat16(value); });
+  } else {
+    convert([](float value) { return value; });
+  }
+  return bytes;
+}
 
 // The loss of the result that is returned.
 double ReturnedLoss(const SolveResult& solved) {
@@ -29,15 +107,48 @@ StopCause StopOf(const std::vector<SweepOutcome>& outcomes, StopCause of_best) {
 
 }  // namespace
 
-SweepResults::SweepResults(std::span<const SweepPoint> points, SweepKeep keep, ResultWriter& writer,
+RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight) {
+  const int64_t masks = MasksKept(spec);
+  RoomNeed need{masks * ByteSize(MaskSpec(weight.rows, weight.cols)), masks};
+  if (spec.return_pruned_weight) {
+    need.bytes += weight.rows * weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));
+    ++need.places;
+  }
+  return need;
+}
+
+SweepResults::SweepResults(TensorStore* store, const Job& job, const TensorHandle& weight,
+                           TensorRoom* room, std::span<const SweepPoint> points,
                            const ReportFunction& report)
-    : points_(points), keep_(keep), writer_(writer), report_(report) {}
+    : store_(store), job_(job), weight_(weight), room_(room), points_(points), report_(report) {}
 
 SweepResults::Best* SweepResults::BestOf(const Pattern& pattern) {
   for (Best& best : best_) {
     if (points_[best.point].pattern == pattern) return &best;
   }
   return nullptr;
+}
+
+absl::StatusOr<std::string> SweepResults::Put(const TensorSpec& spec,
+                                              std::span<const std::byte> bytes) {
+  const absl::Time expires = absl::Now() + job_.spec.result_ttl + kResultMargin;
+  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
+                            store_->Put(spec, bytes, job_.owner, expires, room_, job_.name));
+  return std::move(stored.name);
+}
+
+absl::StatusOr<std::string> SweepResults::PutMask(const Mask& mask) {
+  return Put(MaskSpec(mask.rows(), mask.cols()), mask.bytes());
+}
+
+// The new weights, or W with the removed weights set to zero.
+absl::StatusOr<std::string> SweepResults::PutWeights(const SolveResult& solved) {
+  const TensorSpec& weight = weight_.info().spec;
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                            solved.weights.size() > 0
+                                ? WeightBytes(solved.weights, weight_.matrix().dtype())
+                                : PrunedWeight(weight_.matrix(), solved.mask));
+  return Put({TensorKind::kPrunedWeight, weight.dtype, weight.rows, weight.cols, 0}, bytes);
 }
 
 absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> result) {
@@ -48,8 +159,8 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
     outcome.error = std::move(result).status();
     return absl::OkStatus();
   }
-  if (keep_ == SweepKeep::kAll) {
-    absl::StatusOr<std::string> mask = writer_.PutMask(result->mask);
+  if (job_.spec.sweep_keep == SweepKeep::kAll) {
+    absl::StatusOr<std::string> mask = PutMask(result->mask);
     // A mask that cannot be stored, on a full disk say, does not end the others.
     if (!mask.ok()) {
       outcome.error = std::move(mask).status();
@@ -78,17 +189,29 @@ std::vector<std::string> SweepResults::StoredMasks() const {
 
 absl::StatusOr<JobResult> SweepResults::Finish() {
   if (best_.empty()) return outcomes_.front().error;
-  if (keep_ == SweepKeep::kBest) {
+  if (job_.spec.sweep_keep == SweepKeep::kBest) {
     for (const Best& best : best_) {
-      SPARSEFW_ASSIGN_OR_RETURN(outcomes_[best.point].result.mask,
-                                writer_.PutMask(best.solved.mask));
+      SPARSEFW_ASSIGN_OR_RETURN(outcomes_[best.point].result.mask, PutMask(best.solved.mask));
     }
   }
   const Best& best = best_.front();
   JobResult result = outcomes_[best.point].result;
   result.best_point = static_cast<int>(best.point);
   result.solve.stop_cause = StopOf(outcomes_, result.solve.stop_cause);
-  writer_.PutWeights(best.solved, &result);
+  if (job_.spec.return_pruned_weight) {
+    if (absl::StatusOr<std::string> name = PutWeights(best.solved); name.ok()) {
+      result.pruned_weight = *std::move(name);
+    } else {
+      // The mask is worth keeping.
+      const absl::Status& cause = name.status();
+      result.incomplete = WithReasonText(
+          absl::Status(
+              cause.code(),
+              absl::StrFormat("the pruned weight could not be stored (the mask was, as %s): %s",
+                              result.mask, std::string(cause.message()))),
+          ReasonOf(cause), ReasonMetadataOf(cause));
+    }
+  }
   result.sweep = std::move(outcomes_);
   return result;
 }

@@ -1,4 +1,4 @@
-// Collects the results of a job's points and stores the masks that are kept.
+// Collects the results of a job's points and stores those that are kept as tensors.
 #ifndef SPARSEFW_SERVER_RUNNER_SWEEP_RESULTS_H_
 #define SPARSEFW_SERVER_RUNNER_SWEEP_RESULTS_H_
 
@@ -11,19 +11,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/jobs/job.h"
-#include "server/runner/result_writer.h"
+#include "server/tensors/store/budget.h"
+#include "server/tensors/tensor_store.h"
 #include "sparsefw/sweep.h"
 
 namespace sparsefw::server {
 
-// A job without a sweep has a single point.
+// The room that the results of a job need at most: the masks that a sweep keeps, and the pruned
+// weight where it is asked for.
+RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight);
+
+// Used for one job, which may have a single point. Its arguments must outlive it.
 //
 // Memory: the best mask of every pattern, and its new weights if there are any.
 class SweepResults final : public SweepObserver {
  public:
   using ReportFunction = std::function<void(const ProgressReport&)>;
-  SweepResults(std::span<const SweepPoint> points, SweepKeep keep, ResultWriter& writer,
-               const ReportFunction& report);
+  SweepResults(TensorStore* store, const Job& job, const TensorHandle& weight, TensorRoom* room,
+               std::span<const SweepPoint> points, const ReportFunction& report);
 
   void OnReport(const ProgressReport& report) override { report_(report); }
   absl::Status OnResult(size_t point, absl::StatusOr<SolveResult> result) override;
@@ -42,10 +47,16 @@ class SweepResults final : public SweepObserver {
   };
 
   Best* BestOf(const Pattern& pattern);
+  // These return the tensor's name.
+  absl::StatusOr<std::string> Put(const TensorSpec& spec, std::span<const std::byte> bytes);
+  absl::StatusOr<std::string> PutMask(const Mask& mask);
+  absl::StatusOr<std::string> PutWeights(const SolveResult& solved);
 
+  TensorStore* const store_;
+  const Job& job_;
+  const TensorHandle& weight_;
+  TensorRoom* const room_;
   const std::span<const SweepPoint> points_;
-  const SweepKeep keep_;
-  ResultWriter& writer_;
   const ReportFunction& report_;
   std::vector<SweepOutcome> outcomes_;  // by point
   std::vector<Best> best_;              // by pattern, in order of their first point

@@ -1,12 +1,65 @@
 #include "server/status/live_jobs.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "server/metrics/labels.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::server {
+namespace {
+
+// Keys of the program's own notes, such as which inputs are deleted with the job.
+constexpr std::string_view kCliPrefix = "sparsefw-cli.";
+
+std::optional<double> LossShare(const JobResult& result) {
+  const SolveSummary& solve = result.solve;
+  double full = solve.full_loss;
+  double loss = result.weights_updated ? solve.reconstructed_loss : solve.final_loss;
+  if (solve.unshrunk.has_value()) {
+    full = solve.unshrunk->full;
+    loss = solve.unshrunk->result;
+  }
+  return full > 0 ? std::optional(loss / full) : std::nullopt;
+}
+
+std::optional<double> Certificate(const SolveSummary& solve) {
+  if (!(solve.lower_bound > 0) || !(solve.final_loss > 0)) return std::nullopt;
+  return solve.lower_bound / solve.final_loss;
+}
+
+}  // namespace
+
+ShownLabels ShowLabels(const std::map<std::string, std::string>& labels) {
+  ShownLabels shown;
+  size_t room = kShownLabelBytes;
+  for (const auto& [key, value] : labels) {
+    if (key.starts_with(kCliPrefix)) continue;
+    const size_t bytes = key.size() + value.size();
+    if (bytes > room) {
+      ++shown.left_out;
+      continue;
+    }
+    room -= bytes;
+    shown.labels.emplace(key, value);
+  }
+  return shown;
+}
+
+JobEnd EndOf(const Job& job) {
+  JobEnd end;
+  end.state = job.state;
+  end.reason = std::string(EndReasonLabel(job));
+  end.time = job.end_time;
+  if (job.start_time > absl::InfinitePast()) end.ran = job.end_time - job.start_time;
+  if (job.result.has_value()) {
+    end.loss = LossShare(*job.result);
+    end.certificate = Certificate(job.result->solve);
+  }
+  return end;
+}
 
 void LiveJobs::Accepted(const Job& job) {
   LiveJob live;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +14,36 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "server/jobs/job.h"
-#include "server/status/ended_job.h"
-#include "server/status/shown_labels.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
+
+struct ShownLabels {
+  std::map<std::string, std::string> labels;
+  int64_t left_out = 0;
+};
+
+// Bytes of keys and values that are shown of one job; the longest label alone has 320.
+inline constexpr size_t kShownLabelBytes = 512;
+
+// The labels in the order of their keys, without those of sparsefw-cli. A label without room is
+// only counted.
+ShownLabels ShowLabels(const std::map<std::string, std::string>& labels);
+
+// No error message: it may name what a tenant has.
+struct JobEnd {
+  JobState state = JobState::kSucceeded;
+  std::string reason;  // how the solve stopped, or why the job failed: EndReasonLabel
+  absl::Time time;
+  std::optional<absl::Duration> ran;  // empty: the job never ran
+  // A share of the loss of pruning everything, with new weights where there are any, without a
+  // shrinkage.
+  std::optional<double> loss;
+  // The lower bound as a share of the mask's loss; empty where the bound is 0.
+  std::optional<double> certificate;
+};
+
+JobEnd EndOf(const Job& job);
 
 // One report of a running job.
 struct TracePoint {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "server/identity/sha256.h"
+#include "server/identity/tenants.h"
 #include "server/jobs/kept_bytes.h"
 #include "server/storage/job_record.h"
 #include "sparsefw/crc32c.h"
@@ -144,7 +145,30 @@ absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const 
   used->executeStep();
   const int64_t all = used->getColumn(0).getInt64();
   const int64_t disk = durable ? std::max(all, BytesInUse(db)) : all;
-  return CheckJobRoom(room, tenant, bytes, {used->getColumn(1).getInt64(), all, disk});
+  const int64_t of_tenant = used->getColumn(1).getInt64();
+  if (room.tenant_bytes.has_value() && bytes > *room.tenant_bytes - of_tenant) {
+    return QuotaExceeded(
+        "QUOTA_JOB_BYTES", "max-job-bytes", *room.tenant_bytes, of_tenant, /*helps=*/false,
+        absl::StrFormat(
+            "kept jobs of tenant %s must count for at most max-job-bytes of %d bytes; they count "
+            "for %d and this one for %d: delete jobs that have ended, or wait until they expire",
+            tenant, *room.tenant_bytes, of_tenant, bytes));
+  }
+  if (bytes > room.all_bytes - all) {
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "JOBS_FULL",
+        "kept jobs must count for at most %d bytes; they count for %d and this one for %d: "
+        "delete jobs that have ended, or wait until they expire",
+        room.all_bytes, all, bytes);
+  }
+  if (bytes > room.disk_bytes - disk) {
+    return RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "DISK_BUDGET",
+        "the job and its end need %d bytes of the disk budget; the database and what is "
+        "promised to jobs take %d, and beside the tensors there is room for %d",
+        bytes, disk, room.disk_bytes);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace sparsefw::server

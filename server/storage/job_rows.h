@@ -59,8 +59,8 @@ struct JobRows {
 // may be a next page after a short one, or an empty one.
 JobRows ReadJobs(SQLite::Database& db, const JobFilter& filter, int64_t before, int page_size);
 
-// CheckJobRoom on the figures of this database. Its pages count against the disk where it is
-// `durable`; in memory the bytes of the jobs alone do.
+// OK where `bytes` more fit into the room. The pages of the database count against the disk where
+// it is `durable`; in memory the bytes of the jobs alone do.
 absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const std::string& tenant,
                        int64_t bytes);
 

@@ -32,14 +32,14 @@ class ActiveJob {
     kCancelled,    // by a caller
   };
 
-  // `its_deadline` is in steady time: see SteadyDeadline.
+  // `its_deadline` is in steady time.
   ActiveJob(std::shared_ptr<const Job> first, std::shared_ptr<JobRunner::Inputs> its_inputs,
             absl::Time its_deadline)
       : name(first->name),
         tenant(first->owner.tenant),
         priority(first->spec.priority),
         deadline(its_deadline),
-        need{its_inputs->working_bytes, its_inputs->device_need, its_inputs->alone},
+        need(its_inputs->need),
         cost(its_inputs->cost),
         job(std::move(first)),
         stored_revision(job->revision),

@@ -25,7 +25,7 @@ void Push(ActiveJob& job, const JobEvent& event) {
 
 }  // namespace
 
-Announcer::Announcer(const Parts& parts) : parts_(parts), thread_([this] { Run(); }) {}
+Announcer::Announcer(const JobParts& parts) : parts_(parts), thread_([this] { Run(); }) {}
 
 Announcer::~Announcer() {
   {
@@ -48,15 +48,9 @@ void Announcer::Report(const JobPtr& job, const ProgressReport& report) {
   wake_.NotifyOne();
 }
 
-void Announcer::Tell(const JobPtr& job, JobEvent event) {
-  Post({Kind::kEvent, job, std::move(event)});
-}
+void Announcer::Tell(const JobPtr& job, JobEvent event) { Post({job, std::move(event)}); }
 
-void Announcer::TellEnd(const JobPtr& job, JobEvent event) {
-  Post({Kind::kEnd, job, std::move(event)});
-}
-
-void Announcer::Suspend(const JobPtr& job) { Post({Kind::kSuspension, job, {}}); }
+void Announcer::Suspend(const JobPtr& job) { Post({job, {}}); }
 
 void Announcer::Post(Notice notice) {
   MutexLock lock(mutex_);
@@ -108,15 +102,12 @@ bool Announcer::Await(Work* work) {
 }
 
 void Announcer::Deliver(const Notice& notice) {
-  switch (notice.kind) {
-    case Kind::kEvent:
-      return Push(*notice.job, notice.event);
-    case Kind::kEnd:
-      Push(*notice.job, notice.event);
-      return parts_.table.Announced();
-    case Kind::kSuspension:
-      for (const auto& watcher : WatchersOf(*notice.job)) watcher->Suspend();
+  if (notice.event.job == nullptr) {
+    for (const auto& watcher : WatchersOf(*notice.job)) watcher->Suspend();
+    return;
   }
+  Push(*notice.job, notice.event);
+  if (IsTerminal(notice.event.job->state)) parts_.table.Announced();
 }
 
 void Announcer::AnnounceProgress(ActiveJob& job) {

@@ -8,11 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "server/jobs/clock.h"
-#include "server/jobs/job_listener.h"
-#include "server/jobs/job_store.h"
 #include "server/jobs/lifecycle/active_job.h"
-#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
@@ -29,33 +26,23 @@ class Announcer {
   static constexpr std::chrono::milliseconds kPause{10};
   static constexpr absl::Duration kStorePeriod = absl::Seconds(1);
 
-  // All of them outlive it.
-  struct Parts {
-    Clock& clock;
-    JobStore& store;
-    JobListener& listener;
-    JobTable& table;
-  };
-  explicit Announcer(const Parts& parts);
+  explicit Announcer(const JobParts& parts);
   ~Announcer();  // what was handed over is delivered
   Announcer(const Announcer&) = delete;
   Announcer& operator=(const Announcer&) = delete;
 
   void Report(const JobPtr& job, const ProgressReport& report);
+  // After an end JobTable::Announced.
   void Tell(const JobPtr& job, JobEvent event);
-  // The job's end, after which JobTable::Announced.
-  void TellEnd(const JobPtr& job, JobEvent event);
   // The watchers' queues are suspended.
   void Suspend(const JobPtr& job);
   // Returns once all events that were handed over before have been delivered.
   void Flush();
 
  private:
-  enum class Kind { kEvent, kEnd, kSuspension };
   struct Notice {
-    Kind kind;
     JobPtr job;
-    JobEvent event;  // none of a suspension
+    JobEvent event;  // without a job: a suspension
   };
   struct Work {
     std::deque<Notice> notices;
@@ -69,7 +56,7 @@ class Announcer {
   void Deliver(const Notice& notice);
   void AnnounceProgress(ActiveJob& job);
 
-  const Parts parts_;
+  const JobParts parts_;
   Mutex mutex_;
   CondVar wake_;       // the thread: work, stopping_
   CondVar delivered_;  // Flush: done_

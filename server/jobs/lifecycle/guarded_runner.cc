@@ -7,27 +7,26 @@
 
 namespace sparsefw::server {
 
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(JobRunner& runner,
-                                                                 const Scheduler& scheduler,
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts& parts,
                                                                  const JobSpec& spec,
                                                                  const Owner& owner,
                                                                  JobRunner::Values values) {
   using Inputs = std::shared_ptr<JobRunner::Inputs>;
   return Guarded("validating the job", [&]() -> absl::StatusOr<Inputs> {
-    SPARSEFW_ASSIGN_OR_RETURN(Inputs inputs, runner.Prepare(spec, owner, values));
+    SPARSEFW_ASSIGN_OR_RETURN(Inputs inputs, parts.runner.Prepare(spec, owner, values));
     if (inputs == nullptr) return absl::InternalError("validating the job gave no inputs");
-    SPARSEFW_RETURN_IF_ERROR(scheduler.CheckPossible(inputs->device_need));
+    SPARSEFW_RETURN_IF_ERROR(parts.scheduler.CheckPossible(inputs->need.device));
     return inputs;
   });
 }
 
-void DiscardResults(JobRunner& runner, JobListener& listener, const Job& job) {
+void DiscardResults(const JobParts& parts, const Job& job) {
   const absl::Status discarded =
       Guarded(absl::StrFormat("discarding the results of %s", job.name), [&] {
-        runner.Discard(job);
+        parts.runner.Discard(job);
         return absl::OkStatus();
       });
-  if (!discarded.ok()) listener.OnBackgroundError(job, discarded);
+  if (!discarded.ok()) parts.listener.OnBackgroundError(job, discarded);
 }
 
 }  // namespace sparsefw::server

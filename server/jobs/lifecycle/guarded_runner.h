@@ -1,4 +1,4 @@
-// Calls of the runner whose exceptions become errors.
+// What the parts of a job's life share, and calls of the runner whose exceptions become errors.
 #ifndef SPARSEFW_SERVER_JOBS_LIFECYCLE_GUARDED_RUNNER_H_
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_GUARDED_RUNNER_H_
 
@@ -9,11 +9,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "server/jobs/clock.h"
 #include "server/jobs/job_listener.h"
 #include "server/jobs/job_runner.h"
+#include "server/jobs/job_store.h"
+#include "server/jobs/lifecycle/job_table.h"
 #include "server/jobs/scheduling/scheduler.h"
 
 namespace sparsefw::server {
+
+// The parts of one JobManager that its other parts use; all outlive those.
+struct JobParts {
+  Clock& clock;
+  JobStore& store;
+  JobRunner& runner;
+  JobListener& listener;
+  JobTable& table;
+  Scheduler& scheduler;
+};
 
 // Returns what `work` returns, a Status or a StatusOr; Internal where it throws.
 template <typename Work>
@@ -28,14 +41,13 @@ auto Guarded(std::string_view what, Work work) -> decltype(work()) {
 }
 
 // JobRunner::Prepare, and whether a device could run the job.
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(JobRunner& runner,
-                                                                 const Scheduler& scheduler,
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts& parts,
                                                                  const JobSpec& spec,
                                                                  const Owner& owner,
                                                                  JobRunner::Values values);
 
 // JobRunner::Discard; the listener is told of exceptions.
-void DiscardResults(JobRunner& runner, JobListener& listener, const Job& job);
+void DiscardResults(const JobParts& parts, const Job& job);
 
 }  // namespace sparsefw::server
 

@@ -1,13 +1,14 @@
 #include "server/jobs/lifecycle/recovery.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
-#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "server/jobs/lifecycle/state_machine.h"
 #include "sparsefw/reason.h"
@@ -39,22 +40,12 @@ absl::Status AttemptsExhausted(const Job& job, int most) {
                 times, job.name, job.alone ? last : "", most, most == 1 ? "run" : "runs");
 }
 
-}  // namespace
-
-absl::StatusOr<RecoveredJobs> Recovery::Run() {
-  SPARSEFW_ASSIGN_OR_RETURN(std::vector<Job> jobs, LoadOldestFirst());
-  Failpoint("recovery.loaded");
-  RecoveredJobs recovered;
-  for (Job& job : jobs) SPARSEFW_RETURN_IF_ERROR(Recover(std::move(job), &recovered));
-  return recovered;
-}
-
-absl::StatusOr<std::vector<Job>> Recovery::LoadOldestFirst() const {
+absl::StatusOr<std::vector<Job>> LoadOldestFirst(const JobParts& parts) {
   const JobFilter not_ended{{JobState::kQueued, JobState::kRunning}, {}};
   std::vector<Job> jobs;
   std::string token;
   do {
-    SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, parts_.store.List(not_ended, kPageSize, token));
+    SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, parts.store.List(not_ended, kPageSize, token));
     std::move(page.jobs.begin(), page.jobs.end(), std::back_inserter(jobs));
     token = page.next_page_token;
   } while (!token.empty());
@@ -62,35 +53,76 @@ absl::StatusOr<std::vector<Job>> Recovery::LoadOldestFirst() const {
   return jobs;
 }
 
-absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
+// Counts the attempt of a job whose run has ended with its process. Progress of a run that began
+// anew is none before it is beyond that of all runs before: a job that ends the server at the same
+// place every time gets no further.
+void CountAttempt(const JobParts& parts, Job& job) {
+  RunMark reported;
+  if (job.progress.has_value()) reported = {job.progress->sweep_point, job.progress->iteration};
+  const RunMark saved = parts.runner.Saved(job.name);
+  const bool further = reported > job.reported || saved > job.saved;
+  job.reported = std::max(job.reported, reported);
+  job.saved = std::max(job.saved, saved);
+  job.vain_attempts = further ? 0 : job.vain_attempts + 1;
+}
+
+// Why the job cannot go on; OK, with its inputs, when it can.
+absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobParts& parts, int max_attempts,
+                                                           const Job& job) {
+  if (job.state == JobState::kRunning && job.vain_attempts >= max_attempts) {
+    return AttemptsExhausted(job, max_attempts);
+  }
+  if (job.deadline <= parts.clock.Now()) return StateMachine::DeadlinePassed(job).error;
+  return PrepareInputs(parts, job.spec, job.owner, JobRunner::Values::kCheckedBefore);
+}
+
+// Whether the job is not to run again, whatever it could.
+bool IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
+
+absl::Status End(const JobParts& parts, Job job, int64_t revision, JobState state,
+                 absl::Status error) {
+  job.error = std::move(error);
+  job.end_time = parts.clock.Now();
+  job.expire_time = job.end_time + job.spec.result_ttl;
+  ChangeState(job, state, revision);
+  SPARSEFW_RETURN_IF_ERROR(parts.store.Update(job));
+  parts.listener.OnRecovered(job);
+  parts.listener.OnEnded(job);
+  return absl::OkStatus();
+}
+
+absl::Status Recover(const JobParts& parts, int max_attempts, Job job, RecoveredJobs* recovered) {
   const bool ran = job.state == JobState::kRunning;
   const int64_t revision = job.revision + (ran ? kMostRevisionsLost : 1);
   // The run may have stored results that the job does not name yet.
   if (ran) {
-    CountAttempt(job);
-    DiscardResults(parts_.runner, parts_.listener, job);
+    CountAttempt(parts, job);
+    DiscardResults(parts, job);
   }
   if (IsOver(job)) {
     ++recovered->cancelled;
     absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
-    return End(std::move(job), revision, JobState::kCancelled, std::move(why));
+    return End(parts, std::move(job), revision, JobState::kCancelled, std::move(why));
   }
-  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> inputs = Prepare(job);
+  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> inputs = Prepare(parts, max_attempts, job);
   if (!inputs.ok()) {
     ++recovered->failed;
-    return End(std::move(job), revision, JobState::kFailed, std::move(inputs).status());
+    return End(parts, std::move(job), revision, JobState::kFailed, std::move(inputs).status());
   }
   if (ran) {
     ReturnToQueue(job, revision);
-    SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(job));
+    SPARSEFW_RETURN_IF_ERROR(parts.store.Update(job));
     Failpoint("recovery.requeued");
     ++recovered->interrupted;
   }
   ++recovered->queued;
   // Any of the jobs that ran may be what ended the process: what is suspected most runs alone, so
   // that none is given up for another's sake.
-  (*inputs)->alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts_ - 1;
-  const absl::Time deadline = SteadyDeadline(parts_.clock, job.deadline, job.spec.deadline);
+  (*inputs)->need.alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts - 1;
+  // Whatever the clock was set to meanwhile.
+  const absl::Duration left =
+      std::clamp(job.deadline - parts.clock.Now(), absl::ZeroDuration(), job.spec.deadline);
+  const absl::Time deadline = parts.clock.SteadyNow() + left;
   const auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
                                                   *std::move(inputs), deadline);
   const std::shared_ptr<const Job> queued = active->Current();
@@ -98,43 +130,21 @@ absl::Status Recovery::Recover(Job job, RecoveredJobs* recovered) {
     MutexLock lock(active->mutex);
     active->announced = true;
   }
-  parts_.table.Add(active);
-  parts_.listener.OnRecovered(*queued);
-  return parts_.scheduler.Enqueue(active);
+  parts.table.Add(active);
+  parts.listener.OnRecovered(*queued);
+  return parts.scheduler.Enqueue(active);
 }
 
-bool Recovery::IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
+}  // namespace
 
-// Progress of a run that began anew is none before it is beyond that of all runs before: a job
-// that ends the server at the same place every time gets no further.
-void Recovery::CountAttempt(Job& job) const {
-  RunMark reported;
-  if (job.progress.has_value()) reported = {job.progress->sweep_point, job.progress->iteration};
-  const RunMark saved = parts_.runner.Saved(job.name);
-  const bool further = reported > job.reported || saved > job.saved;
-  job.reported = std::max(job.reported, reported);
-  job.saved = std::max(job.saved, saved);
-  job.vain_attempts = further ? 0 : job.vain_attempts + 1;
-}
-
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Recovery::Prepare(const Job& job) const {
-  if (job.state == JobState::kRunning && job.vain_attempts >= max_attempts_) {
-    return AttemptsExhausted(job, max_attempts_);
+absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, int max_attempts) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<Job> jobs, LoadOldestFirst(parts));
+  Failpoint("recovery.loaded");
+  RecoveredJobs recovered;
+  for (Job& job : jobs) {
+    SPARSEFW_RETURN_IF_ERROR(Recover(parts, max_attempts, std::move(job), &recovered));
   }
-  if (job.deadline <= parts_.clock.Now()) return StateMachine::DeadlinePassed(job).error;
-  return PrepareInputs(parts_.runner, parts_.scheduler, job.spec, job.owner,
-                       JobRunner::Values::kCheckedBefore);
-}
-
-absl::Status Recovery::End(Job job, int64_t revision, JobState state, absl::Status error) {
-  job.error = std::move(error);
-  job.end_time = parts_.clock.Now();
-  job.expire_time = job.end_time + job.spec.result_ttl;
-  ChangeState(job, state, revision);
-  SPARSEFW_RETURN_IF_ERROR(parts_.store.Update(job));
-  parts_.listener.OnRecovered(job);
-  parts_.listener.OnEnded(job);
-  return absl::OkStatus();
+  return recovered;
 }
 
 }  // namespace sparsefw::server

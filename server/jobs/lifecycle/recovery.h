@@ -3,17 +3,9 @@
 #define SPARSEFW_SERVER_JOBS_LIFECYCLE_RECOVERY_H_
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/jobs/clock.h"
-#include "server/jobs/job_listener.h"
-#include "server/jobs/job_runner.h"
-#include "server/jobs/job_store.h"
-#include "server/jobs/lifecycle/job_table.h"
-#include "server/jobs/scheduling/scheduler.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 
 namespace sparsefw::server {
 
@@ -25,37 +17,8 @@ struct RecoveredJobs {
   int64_t cancelled = 0;
 };
 
-// Used by one thread, before jobs are submitted.
-class Recovery {
- public:
-  // All of them outlive it.
-  struct Parts {
-    Clock& clock;
-    JobStore& store;
-    JobRunner& runner;
-    JobListener& listener;
-    JobTable& table;
-    Scheduler& scheduler;
-  };
-  Recovery(int max_attempts, const Parts& parts) : max_attempts_(max_attempts), parts_(parts) {}
-
-  // As JobManager::Recover.
-  absl::StatusOr<RecoveredJobs> Run();
-
- private:
-  absl::StatusOr<std::vector<Job>> LoadOldestFirst() const;
-  absl::Status Recover(Job job, RecoveredJobs* recovered);
-  // Counts the attempt of a job whose run has ended with its process.
-  void CountAttempt(Job& job) const;
-  // Why the job cannot go on; OK, with its inputs, when it can.
-  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const Job& job) const;
-  // Whether the job is not to run again, whatever it could.
-  static bool IsOver(const Job& job);
-  absl::Status End(Job job, int64_t revision, JobState state, absl::Status error);
-
-  const int max_attempts_;
-  const Parts parts_;
-};
+// As JobManager::Recover. Called by one thread, before jobs are submitted.
+absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, int max_attempts);
 
 }  // namespace sparsefw::server
 

@@ -71,7 +71,7 @@ std::optional<StateMachine::Started> StateMachine::Start(const JobPtr& job) {
   }
   Failpoint("job.started");
   parts_.listener.OnStarted(*started.job);
-  parts_.announcer.Tell(job, {JobEvent::Kind::kStateChange, started.job});
+  announcer_.Tell(job, {JobEvent::Kind::kStateChange, started.job});
   return started;
 }
 
@@ -102,7 +102,7 @@ StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, En
   if (job->inputs != nullptr) job->inputs->needed_again = false;
   job->inputs.reset();
   if (std::optional<JobEvent> last = job->TakeReport()) {
-    parts_.announcer.Tell(job, *std::move(last));
+    announcer_.Tell(job, *std::move(last));
   }
   Job next = job->Now();
   ChangeState(next, ending.state, next.revision + 1);
@@ -137,7 +137,7 @@ absl::Status StateMachine::Tell(const JobPtr& job, const StoredEnd& end) {
 void StateMachine::TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended,
                            bool announced) {
   if (announced) parts_.listener.OnEnded(*ended);
-  parts_.announcer.TellEnd(job, {JobEvent::Kind::kStateChange, ended});
+  announcer_.Tell(job, {JobEvent::Kind::kStateChange, ended});
 }
 
 absl::Status StateMachine::StoreEnd(const JobPtr& job) {
@@ -210,7 +210,7 @@ void StateMachine::Suspend(const JobPtr& job) {
     }
   }
   if (!stored.ok()) parts_.listener.OnBackgroundError(*job->Current(), stored);
-  parts_.announcer.Suspend(job);
+  announcer_.Suspend(job);
 }
 
 // Where the store refuses, it still says that the job runs, and the next start
@@ -232,11 +232,11 @@ bool StateMachine::Requeue(const JobPtr& job) {
   Failpoint("job.requeued");
   if (stored.ok()) {
     parts_.listener.OnInterrupted(*queued);
-    parts_.announcer.Tell(job, {JobEvent::Kind::kStateChange, queued});
+    announcer_.Tell(job, {JobEvent::Kind::kStateChange, queued});
   } else {
     parts_.listener.OnBackgroundError(*queued, stored);
   }
-  parts_.announcer.Suspend(job);
+  announcer_.Suspend(job);
   parts_.table.Suspended();
   return true;
 }

@@ -9,13 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/jobs/clock.h"
-#include "server/jobs/job_listener.h"
-#include "server/jobs/job_store.h"
 #include "server/jobs/lifecycle/active_job.h"
 #include "server/jobs/lifecycle/announcer.h"
-#include "server/jobs/lifecycle/job_table.h"
-#include "server/jobs/scheduling/scheduler.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 
 namespace sparsefw::server {
 
@@ -26,15 +22,6 @@ namespace sparsefw::server {
 class StateMachine {
  public:
   using JobPtr = std::shared_ptr<ActiveJob>;
-  // All of them outlive it.
-  struct Parts {
-    Clock& clock;
-    JobStore& store;
-    JobListener& listener;
-    JobTable& table;
-    Scheduler& scheduler;
-    Announcer& announcer;
-  };
   struct Started {
     std::shared_ptr<const Job> job;
     std::shared_ptr<JobRunner::Inputs> inputs;
@@ -45,7 +32,9 @@ class StateMachine {
     std::optional<JobResult> result;
   };
 
-  explicit StateMachine(const Parts& parts) : parts_(parts) {}
+  // `announcer` outlives it.
+  StateMachine(const JobParts& parts, Announcer& announcer)
+      : parts_(parts), announcer_(announcer) {}
 
   // Stores a new job, announces and queues it. Errors: the store's; then there is
   // no such job.
@@ -102,7 +91,8 @@ class StateMachine {
   absl::Status Commit(ActiveJob& job, Job next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(job.mutex);
   void Announce(ActiveJob& job);
   void TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended, bool announced);
-  const Parts parts_;
+  const JobParts parts_;
+  Announcer& announcer_;
 };
 
 }  // namespace sparsefw::server

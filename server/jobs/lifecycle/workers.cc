@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "server/jobs/lifecycle/guarded_runner.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -63,14 +62,8 @@ bool StoppedEarly(const absl::StatusOr<JobResult>& outcome) {
 
 }  // namespace
 
-Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states,
-                 Announcer& announcer, JobRunner& runner, JobListener& listener)
-    : durable_(durable),
-      scheduler_(scheduler),
-      states_(states),
-      announcer_(announcer),
-      runner_(runner),
-      listener_(listener) {
+Workers::Workers(int count, const JobParts& parts, StateMachine& states, Announcer& announcer)
+    : parts_(parts), durable_(parts.store.durable()), states_(states), announcer_(announcer) {
   if (durable_) count += kEndsAtOnce;
   threads_.reserve(static_cast<size_t>(count) + 1);
   threads_.emplace_back([this] { DeadlineLoop(); });
@@ -78,13 +71,13 @@ Workers::Workers(int count, bool durable, Scheduler& scheduler, StateMachine& st
 }
 
 Workers::~Workers() {
-  scheduler_.Stop();
+  parts_.scheduler.Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Workers::WorkerLoop() {
   while (true) {
-    Lease lease = scheduler_.NextJob();
+    Lease lease = parts_.scheduler.NextJob();
     if (lease.job == nullptr) return;
     RunJob(lease);
   }
@@ -92,7 +85,7 @@ void Workers::WorkerLoop() {
 
 void Workers::DeadlineLoop() {
   while (true) {
-    const Scheduler::Expired expired = scheduler_.NextExpired();
+    const Scheduler::Expired expired = parts_.scheduler.NextExpired();
     if (expired.empty()) return;
     // First what is quick: ends are stored.
     for (const Scheduler::JobPtr& job : expired.leased) states_.Stop(job, StopReason::kOverdue);
@@ -104,12 +97,12 @@ void Workers::RunJob(Lease& lease) {
   const Scheduler::JobPtr active = lease.job;
   std::optional<StateMachine::Started> started = states_.Start(active);
   if (!started) {
-    scheduler_.Release(lease);
+    parts_.scheduler.Release(lease);
     {
       MutexLock lock(active->mutex);
       if (!active->Waits()) return;
     }
-    scheduler_.AwaitStop(kStartRetry);
+    parts_.scheduler.AwaitStop(kStartRetry);
     return states_.Enqueue(active);
   }
   const Job& job = *started->job;
@@ -120,32 +113,32 @@ void Workers::RunJob(Lease& lease) {
   if (StoppedEarly(outcome) && states_.Requeue(active)) {
     started->inputs->needed_again = true;
     if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
-    return scheduler_.Release(lease);
+    return parts_.scheduler.Release(lease);
   }
   if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
   // Dropped before the end is announced: a client may delete the tensors at once.
   started->inputs.reset();
-  if (durable_) scheduler_.Release(lease);
+  if (durable_) parts_.scheduler.Release(lease);
   states_.End(active, JobState::kRunning, EndingOf(std::move(outcome)));
-  if (!durable_) scheduler_.Release(lease);
+  if (!durable_) parts_.scheduler.Release(lease);
 }
 
 void Workers::DiscardOutcome(const Job& job, JobResult result) {
   Job unfinished = job;
   unfinished.result = std::move(result);
-  DiscardResults(runner_, listener_, unfinished);
+  DiscardResults(parts_, unfinished);
 }
 
 absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
                                              JobRunner::Inputs& inputs) {
   for (bool again = false;; again = true) {
-    scheduler_.FreeEvicted(lease);
+    parts_.scheduler.FreeEvicted(lease);
     absl::StatusOr<JobResult> outcome = CallRunner(lease, job, inputs);
     const std::string& device = lease.placement.device;
     if (device.empty() || !HasReason(outcome.status(), "DEVICE_LOST")) return outcome;
     LoseDevice(device, job, outcome.status());
     if (again) return outcome;
-    SPARSEFW_RETURN_IF_ERROR(scheduler_.MoveToAnotherDevice(lease, outcome.status()));
+    SPARSEFW_RETURN_IF_ERROR(parts_.scheduler.MoveToAnotherDevice(lease, outcome.status()));
   }
 }
 
@@ -153,15 +146,16 @@ absl::StatusOr<JobResult> Workers::CallRunner(Lease& lease, const Job& job,
                                               JobRunner::Inputs& inputs) {
   const Scheduler::JobPtr& active = lease.job;
   const auto report = [&](const ProgressReport& progress) { announcer_.Report(active, progress); };
-  return Guarded("the run",
-                 [&] { return runner_.Run(job, inputs, lease.placement, active->stop, report); });
+  return Guarded("the run", [&] {
+    return parts_.runner.Run(job, inputs, lease.placement, active->stop, report);
+  });
 }
 
 void Workers::LoseDevice(const std::string& device, const Job& job, const absl::Status& error) {
   bool newly_lost = false;
-  const auto stranded = scheduler_.LoseDevice(device, &newly_lost);
+  const auto stranded = parts_.scheduler.LoseDevice(device, &newly_lost);
   if (!newly_lost) return;
-  listener_.OnDeviceLost(device, job, error);
+  parts_.listener.OnDeviceLost(device, job, error);
   for (const auto& [queued, why] : stranded) {
     states_.End(queued, JobState::kQueued, {JobState::kFailed, why, std::nullopt});
   }

@@ -8,10 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/jobs/job_listener.h"
-#include "server/jobs/job_runner.h"
 #include "server/jobs/lifecycle/state_machine.h"
-#include "server/jobs/scheduling/scheduler.h"
 
 namespace sparsefw::server {
 
@@ -25,8 +22,7 @@ namespace sparsefw::server {
 class Workers {
  public:
   // All of them outlive it. `count` >= 1: jobs at once.
-  Workers(int count, bool durable, Scheduler& scheduler, StateMachine& states, Announcer& announcer,
-          JobRunner& runner, JobListener& listener);
+  Workers(int count, const JobParts& parts, StateMachine& states, Announcer& announcer);
   ~Workers();  // stops the scheduler and joins the threads
 
  private:
@@ -42,12 +38,10 @@ class Workers {
   // Ends queued jobs that no device can run any more.
   void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);
 
+  const JobParts parts_;
   const bool durable_;
-  Scheduler& scheduler_;
   StateMachine& states_;
   Announcer& announcer_;
-  JobRunner& runner_;
-  JobListener& listener_;
   std::vector<std::thread> threads_;
 };
 

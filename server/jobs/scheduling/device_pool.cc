@@ -24,11 +24,43 @@ int64_t DevicePool::Device::FreeBytes() const {
 }
 
 int64_t DevicePool::Device::BytesFor(const DeviceNeed& need) const {
-  return grams.InUse(need.gram) ? need.bytes : need.total_bytes();
+  const auto found = grams.find(need.gram);
+  const bool in_use = found != grams.end() && found->second.users > 0;
+  return in_use ? need.bytes : need.total_bytes();
 }
 
 bool DevicePool::Device::HasRoomFor(const DeviceNeed& need) const {
   return !usage.lost && usage.jobs < usage.device.streams && BytesFor(need) <= FreeBytes();
+}
+
+int64_t DevicePool::Device::IdleBytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, gram] : grams) bytes += gram.users == 0 ? gram.bytes : 0;
+  return bytes;
+}
+
+void DevicePool::Device::Evict(const std::string& gram, EvictedGrams* evicted) {
+  const auto found = grams.find(gram);
+  if (found == grams.end() || found->second.users > 0) return;
+  const int64_t bytes = found->second.bytes;
+  evicted_bytes += bytes;
+  evicted->push_back({usage.device.name, bytes, std::move(found->second.gram)});
+  grams.erase(found);
+}
+
+void DevicePool::Device::EvictIdle(int64_t bytes, EvictedGrams* evicted) {
+  while (bytes > 0) {
+    auto oldest = grams.end();
+    for (auto gram = grams.begin(); gram != grams.end(); ++gram) {
+      if (gram->second.users > 0) continue;
+      if (oldest == grams.end() || gram->second.idle_since < oldest->second.idle_since) {
+        oldest = gram;
+      }
+    }
+    if (oldest == grams.end()) return;
+    bytes -= oldest->second.bytes;
+    Evict(std::string(oldest->first), evicted);
+  }
 }
 
 DevicePool::DevicePool(const std::vector<PoolDevice>& devices) {
@@ -62,7 +94,7 @@ std::optional<std::string> DevicePool::Choose(const DeviceNeed& need,
                                               const std::set<std::string>& excluded) const {
   const Device* best = nullptr;
   const auto rank = [&need](const Device& device) {
-    return std::pair(device.grams.Has(need.gram), device.FreeBytes());
+    return std::pair(device.grams.contains(need.gram), device.FreeBytes());
   };
   for (const Device& device : devices_) {
     if (!device.HasRoomFor(need) || !Allows(need, device.usage) ||
@@ -85,7 +117,7 @@ void DevicePool::Unref(const DeviceNeed& need, EvictedGrams* evicted) {
   assert(found != refs_.end());
   if (--found->second > 0) return;
   refs_.erase(found);
-  for (Device& device : devices_) Unlinked(device, device.grams.Evict(need.gram), evicted);
+  for (Device& device : devices_) device.Evict(need.gram, evicted);
 }
 
 std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const DeviceNeed& need,
@@ -93,18 +125,31 @@ std::shared_ptr<SharedGram> DevicePool::Reserve(const std::string& name, const D
   Device& device = Find(name);
   device.usage.reserved_bytes += device.BytesFor(need);
   ++device.usage.jobs;
-  std::shared_ptr<SharedGram> gram;
-  if (!need.gram.empty()) gram = device.grams.Use(need.gram, need.gram_bytes, device.stats);
-  Unlinked(device, device.grams.EvictIdle(device.grams.idle_bytes() - device.FreeBytes()), evicted);
-  return gram;
+  std::shared_ptr<SharedGram> shared;
+  if (!need.gram.empty()) {
+    const auto [found, is_new] = device.grams.try_emplace(need.gram);
+    ResidentGram& gram = found->second;
+    if (is_new) {
+      gram.bytes = need.gram_bytes;
+      gram.gram = std::make_shared<SharedGram>(device.stats);
+    }
+    ++gram.users;
+    shared = gram.gram;
+  }
+  device.EvictIdle(device.IdleBytes() - device.FreeBytes(), evicted);
+  return shared;
 }
 
 void DevicePool::Release(const std::string& name, const DeviceNeed& need, EvictedGrams* evicted) {
   Device& device = Find(name);
-  if (!need.gram.empty()) device.grams.Release(need.gram);
+  if (!need.gram.empty()) {
+    const auto found = device.grams.find(need.gram);
+    assert(found != device.grams.end() && found->second.users > 0);
+    if (--found->second.users == 0) found->second.idle_since = ++device.idle_count;
+  }
   device.usage.reserved_bytes -= device.BytesFor(need);
   --device.usage.jobs;
-  if (device.usage.lost) Unlinked(device, device.grams.Evict(need.gram), evicted);
+  if (device.usage.lost) device.Evict(need.gram, evicted);
 }
 
 void DevicePool::ReleaseBytes(const EvictedGram& freed) {
@@ -116,7 +161,7 @@ bool DevicePool::MarkLost(const std::string& name, EvictedGrams* evicted) {
   Device& device = Find(name);
   if (device.usage.lost) return false;
   device.usage.lost = true;
-  Unlinked(device, device.grams.EvictIdle(device.grams.idle_bytes()), evicted);
+  device.EvictIdle(device.IdleBytes(), evicted);
   return true;
 }
 
@@ -132,7 +177,8 @@ std::vector<DeviceUsage> DevicePool::usage() const {
   std::vector<DeviceUsage> all;
   for (const Device& device : devices_) {
     DeviceUsage& usage = all.emplace_back(device.usage);
-    usage.gram_bytes = device.grams.bytes() + device.evicted_bytes;
+    usage.gram_bytes = device.evicted_bytes;
+    for (const auto& [name, gram] : device.grams) usage.gram_bytes += gram.bytes;
     usage.gram_uploads = device.stats->uploads;
     usage.gram_reuses = device.stats->reuses;
   }
@@ -145,14 +191,6 @@ DevicePool::Device& DevicePool::Find(const std::string& name) {
   });
   assert(found != devices_.end());
   return *found;
-}
-
-void DevicePool::Unlinked(Device& device, std::vector<ResidentGrams::Unlinked> grams,
-                          EvictedGrams* evicted) {
-  for (ResidentGrams::Unlinked& one : grams) {
-    device.evicted_bytes += one.bytes;
-    evicted->push_back({device.usage.device.name, one.bytes, std::move(one.gram)});
-  }
 }
 
 }  // namespace sparsefw::server

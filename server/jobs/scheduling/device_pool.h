@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "server/jobs/devices.h"
-#include "server/jobs/scheduling/resident_grams.h"
 #include "server/jobs/scheduling/shared_gram.h"
 
 namespace sparsefw::server {
@@ -67,9 +66,17 @@ class DevicePool {
   std::vector<DeviceUsage> usage() const;
 
  private:
+  // In use while a job that runs on the device uses it, otherwise idle.
+  struct ResidentGram {
+    int64_t bytes = 0;
+    int users = 0;
+    int64_t idle_since = 0;  // grows with every Gram that becomes idle
+    std::shared_ptr<SharedGram> gram;
+  };
   struct Device {
     DeviceUsage usage;  // its gram_ fields are not used
-    ResidentGrams grams;
+    std::map<std::string, ResidentGram> grams;
+    int64_t idle_count = 0;     // Grams that have become idle so far
     int64_t evicted_bytes = 0;  // of evicted Grams that are not freed yet
     std::shared_ptr<GramCacheStats> stats;
 
@@ -77,11 +84,14 @@ class DevicePool {
     int64_t FreeBytes() const;
     // Bytes that reserving it adds to reserved_bytes.
     int64_t BytesFor(const DeviceNeed& need) const;
+    int64_t IdleBytes() const;
+    // Nothing when it is in use or not resident.
+    void Evict(const std::string& gram, EvictedGrams* evicted);
+    // Evicts idle Grams, the longest idle first, until they have `bytes` together.
+    void EvictIdle(int64_t bytes, EvictedGrams* evicted);
   };
 
   Device& Find(const std::string& name);
-  static void Unlinked(Device& device, std::vector<ResidentGrams::Unlinked> grams,
-                       EvictedGrams* evicted);
 
   std::vector<Device> devices_;
   std::map<std::string, int> refs_;  // jobs that reference a Gram, by its key

@@ -4,6 +4,12 @@
 #include <optional>
 
 namespace sparsefw::server {
+namespace {
+
+// An estimate is no longer: what a run takes beyond that is accounted for while it runs.
+constexpr double kMostSeconds = 60;
+
+}  // namespace
 
 void FairShare::Queued(const std::string& tenant) {
   const auto account = accounts_.try_emplace(tenant).first;
@@ -31,7 +37,7 @@ void FairShare::Started(const ActiveJob& job, bool on_device, absl::Time now) {
   last_served_ = std::max(last_served_, account->second.served);
   Charge& charge = charges_[&job];
   charge = {job.tenant, LimitsFor(limits_of_, job.tenant).weight, 0, now, on_device};
-  AddSeconds(charge, run_times_.Estimate(job.cost, on_device));
+  AddSeconds(charge, Estimate(job.cost, on_device));
   // Idle accounts behind it would begin anew where they stand: they need not be kept.
   while (!idle_.empty() && idle_.begin()->first <= last_served_) {
     accounts_.erase(accounts_.find(idle_.begin()->second));
@@ -44,9 +50,7 @@ void FairShare::Ended(const ActiveJob& job, absl::Time now) {
   if (charge == charges_.end()) return;
   const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - charge->second.start));
   AddSeconds(charge->second, seconds - charge->second.seconds);
-  if (!job.stop.requested()) {
-    run_times_.Measured(job.cost, charge->second.on_device, seconds);
-  }
+  if (!job.stop.requested()) Measured(job.cost, charge->second.on_device, seconds);
   charges_.erase(charge);
   const auto account = accounts_.find(job.tenant);
   --account->second.running;
@@ -79,6 +83,16 @@ TenantCounts FairShare::tenants() const {
 bool FairShare::MayRun(const std::string& tenant) const {
   const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_running_jobs;
   return !most.has_value() || running(tenant) < *most;
+}
+
+double FairShare::Estimate(double cost, bool on_device) const {
+  return std::clamp(cost * (on_device ? device_seconds_ : cpu_seconds_), 0.0, kMostSeconds);
+}
+
+void FairShare::Measured(double cost, bool on_device, double seconds) {
+  if (!(cost > 0) || !(seconds > 0)) return;
+  double& speed = on_device ? device_seconds_ : cpu_seconds_;
+  speed += (seconds / cost - speed) / 8;
 }
 
 void FairShare::AddSeconds(Charge& charge, double seconds) {

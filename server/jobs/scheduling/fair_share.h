@@ -12,16 +12,20 @@
 #include "absl/time/time.h"
 #include "server/identity/tenants.h"
 #include "server/jobs/lifecycle/active_job.h"
-#include "server/jobs/scheduling/run_times.h"
-#include "server/jobs/tenant_counts.h"
 
 namespace sparsefw::server {
+
+// How many tenants have jobs, for metrics: numbers, never names.
+struct TenantCounts {
+  int64_t waiting = 0;  // with queued jobs
+  int64_t running = 0;  // with running ones
+};
 
 // Start-time fair queueing (Goyal, Vin and Cheng 1996): a tenant's account is the
 // seconds that its jobs have run, divided by its weight, and the tenant with the least
 // is next. Ties go to the name that comes first. docs/adr/0022-fair-share.md.
 //
-//  - A job that starts is charged its estimate (RunTimes) at once, what it runs beyond
+//  - A job that starts is charged its estimate (Estimate) at once, what it runs beyond
 //    that as it goes, and the difference to the truth when it ends: shares are of
 //    seconds, not of estimates.
 //  - Whoever had nothing to run begins where the tenant stood that was served last: it
@@ -65,12 +69,21 @@ class FairShare {
   };
   using Accounts = std::map<std::string, Account, std::less<>>;
 
+  // How long a job will run: seconds = cost · s, where s, seconds per operation, is kept for the
+  // CPU and for devices apart: a guess at first, then the moving average
+  //   s <- s + (seconds / cost - s) / 8
+  // of the runs that nobody stopped. Costs are rough, so this is good to a factor of a few between
+  // jobs of different kinds. Fair shares need no more: what a run has really taken replaces the
+  // estimate.
+  double Estimate(double cost, bool on_device) const;
+  void Measured(double cost, bool on_device, double seconds);
   void SetServed(Accounts::iterator account, double served);
   void AddSeconds(Charge& charge, double seconds);
   void Settle(Accounts::iterator account);
 
   const LimitsOfTenant limits_of_;
-  RunTimes run_times_;
+  double cpu_seconds_ = 1e-10;  // per operation: 10 Gflop/s
+  double device_seconds_ = 1e-12;
   double last_served_ = 0;  // account of the tenant whose job started last, before that
   Accounts accounts_;       // with jobs, or above last_served_
   std::set<std::pair<double, std::string>> waiting_;

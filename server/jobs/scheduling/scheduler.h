@@ -3,7 +3,7 @@
 #define SPARSEFW_SERVER_JOBS_SCHEDULING_SCHEDULER_H_
 
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -27,11 +27,16 @@
 namespace sparsefw::server {
 
 struct SchedulerOptions {
-  int workers = 1;  // jobs on the CPU at once
-  int64_t working_memory_bytes = 0;
-  std::vector<PoolDevice> devices;
-  LimitsOfTenant limits_of = {};                        // max_running_jobs and weight
-  absl::Duration starvation_limit = absl::Seconds(60);  // ClaimTimes
+  int workers = 1;  // >= 1; jobs that run on the CPU at once
+  // Memory of all running jobs together. The first queued job waits until it fits, and the others
+  // behind it for starvation_limit.
+  int64_t working_memory_bytes = std::numeric_limits<int64_t>::max();
+  // Further devices; each runs as many jobs at once as it has streams.
+  std::vector<PoolDevice> devices = {};
+  // The limits of tenants; to be followed by OnLimitsChanged when they change.
+  LimitsOfTenant limits_of = {};
+  // A job that does not fit holds back jobs that do for so long.
+  absl::Duration starvation_limit = absl::Seconds(60);
 };
 
 // Owns the queue, the device pool and all reservations; knows nothing of states

@@ -5,7 +5,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
-#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -18,18 +17,6 @@ constexpr int kMaxPriority = 100;
 absl::Status Draining() {
   return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
                       "the server is shutting down and accepts no more jobs; try again");
-}
-
-absl::Status QuotaExceeded(const std::string& tenant, int64_t most, int64_t queued) {
-  ReasonMetadata metadata = {{"quota", "max-queued-jobs"},
-                             {"limit", absl::StrFormat("%d", most)},
-                             {"current", absl::StrFormat("%d", queued)}};
-  if (most > 0) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
-  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "queued jobs of tenant %s must be at most max-queued-jobs of %d; there "
-                        "are %d",
-                        tenant, most, queued)),
-                    "QUOTA_QUEUED_JOBS", metadata);
 }
 
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
@@ -45,8 +32,13 @@ Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inp
 
 }  // namespace
 
-Submission::Submission(Limits limits, const Parts& parts)
-    : limits_(std::move(limits)), parts_(parts) {}
+Submission::Submission(SubmissionLimits limits, LimitsOfTenant limits_of, const JobParts& parts,
+                       StateMachine& states, FindJob find)
+    : limits_(std::move(limits)),
+      limits_of_(std::move(limits_of)),
+      parts_(parts),
+      states_(states),
+      find_(std::move(find)) {}
 
 absl::Status Submission::CheckRanges(const JobSpec& spec) const {
   if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
@@ -73,7 +65,7 @@ absl::Status Submission::CheckRanges(const JobSpec& spec) const {
 
 JobRoom Submission::RoomOf(const std::string& tenant) const {
   JobRoom room;
-  room.tenant_bytes = LimitsFor(limits_.limits_of, tenant).max_job_bytes;
+  room.tenant_bytes = LimitsFor(limits_of_, tenant).max_job_bytes;
   room.all_bytes = limits_.max_job_bytes;
   if (limits_.disk_room) room.disk_bytes = limits_.disk_room();
   return room;
@@ -81,7 +73,8 @@ JobRoom Submission::RoomOf(const std::string& tenant) const {
 
 absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, const Owner& owner) {
   SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
-  SPARSEFW_ASSIGN_OR_RETURN(const auto inputs, Prepare(spec, owner));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto inputs,
+                            PrepareInputs(parts_, spec, owner, JobRunner::Values::kUnchecked));
   return NewJob(spec, owner, *inputs, parts_.clock.Now());
 }
 
@@ -98,7 +91,8 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
 
   SPARSEFW_RETURN_IF_ERROR(ReserveSlot(owner.tenant));
   const absl::Cleanup release_slot = [&] { ReleaseSlot(owner.tenant); };
-  SPARSEFW_ASSIGN_OR_RETURN(auto inputs, Prepare(spec, owner));
+  SPARSEFW_ASSIGN_OR_RETURN(auto inputs,
+                            PrepareInputs(parts_, spec, owner, JobRunner::Values::kUnchecked));
   Job job = NewJob(spec, owner, *inputs, parts_.clock.Now());
   job.deadline = job.create_time + spec.deadline;
   job.request_id = request.id;
@@ -107,8 +101,7 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   const auto active =
       std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs),
                                   parts_.clock.SteadyNow() + spec.deadline);
-  SPARSEFW_RETURN_IF_ERROR(
-      parts_.states.Accept(active, request.id, fingerprint, RoomOf(owner.tenant)));
+  SPARSEFW_RETURN_IF_ERROR(states_.Accept(active, request.id, fingerprint, RoomOf(owner.tenant)));
   Job accepted = *active->Current();
   if (accepted.state == JobState::kQueued) {
     accepted.queue_position = parts_.scheduler.Position(accepted.name);
@@ -155,7 +148,7 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
                    "request_id \"%s\" was used for %s with another request body", request.id,
                    record->job);
   }
-  absl::StatusOr<Job> job = parts_.find(record->job);
+  absl::StatusOr<Job> job = find_(record->job);
   // Deleted since we looked, and its request id with it.
   if (absl::IsNotFound(job.status())) return std::nullopt;
   if (!job.ok()) return job.status();
@@ -164,14 +157,19 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
 
 // A job leaves its slot after it is in the queue: none is missed by the sum.
 absl::Status Submission::ReserveSlot(const std::string& tenant) {
-  const std::optional<int64_t> most = LimitsFor(limits_.limits_of, tenant).max_queued_jobs;
+  const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_queued_jobs;
   MutexLock lock(mutex_);
   if (!accepting_) return Draining();
   if (most.has_value()) {
     const auto submitting = submitting_.find(tenant);
     const int64_t queued = parts_.scheduler.queued_of(tenant) +
                            (submitting == submitting_.end() ? 0 : submitting->second);
-    if (queued >= *most) return QuotaExceeded(tenant, *most, queued);
+    if (queued >= *most) {
+      return QuotaExceeded("QUOTA_QUEUED_JOBS", "max-queued-jobs", *most, queued, *most > 0,
+                           absl::StrFormat("queued jobs of tenant %s must be at most "
+                                           "max-queued-jobs of %d; there are %d",
+                                           tenant, *most, queued));
+    }
   }
   if (parts_.table.submissions() + parts_.scheduler.queued() >= limits_.max_queued_jobs) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
@@ -190,11 +188,6 @@ void Submission::ReleaseSlot(const std::string& tenant) {
     if (--submitting->second == 0) submitting_.erase(submitting);
   }
   parts_.table.EndSubmission();
-}
-
-absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Submission::Prepare(const JobSpec& spec,
-                                                                       const Owner& owner) const {
-  return PrepareInputs(parts_.runner, parts_.scheduler, spec, owner, JobRunner::Values::kUnchecked);
 }
 
 absl::StatusOr<std::string> Submission::NewName() {

@@ -5,8 +5,8 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,41 +16,30 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/identity/tenants.h"
-#include "server/jobs/clock.h"
 #include "server/jobs/job.h"
-#include "server/jobs/job_runner.h"
-#include "server/jobs/job_store.h"
-#include "server/jobs/lifecycle/job_table.h"
+#include "server/jobs/lifecycle/guarded_runner.h"
 #include "server/jobs/lifecycle/state_machine.h"
-#include "server/jobs/scheduling/scheduler.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
+
+struct SubmissionLimits {
+  int max_queued_jobs = 10000;  // >= 1; those being validated count
+  // Limits of KeptBytes: of all jobs together, and of those that the disk has room for now, which
+  // is asked at every submission; empty: any.
+  int64_t max_job_bytes = std::numeric_limits<int64_t>::max();
+  std::function<int64_t()> disk_room = {};
+  absl::Duration max_result_ttl = absl::InfiniteDuration();
+};
 
 // Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
 class Submission {
  public:
   using FindJob = std::function<absl::StatusOr<Job>(std::string_view name)>;
-  // All of them outlive it.
-  struct Parts {
-    Clock& clock;
-    JobStore& store;
-    JobRunner& runner;
-    JobTable& table;
-    Scheduler& scheduler;
-    StateMachine& states;
-    FindJob find;  // JobManager::Get
-  };
-
-  struct Limits {  // as in JobManagerOptions
-    int max_queued_jobs = 1;
-    int64_t max_job_bytes = 0;
-    std::function<int64_t()> disk_room;
-    absl::Duration max_result_ttl;
-    LimitsOfTenant limits_of;
-  };
-  Submission(Limits limits, const Parts& parts);
+  // `find` is JobManager::Get. What the others refer to outlives it.
+  Submission(SubmissionLimits limits, LimitsOfTenant limits_of, const JobParts& parts,
+             StateMachine& states, FindJob find);
 
   // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
@@ -75,12 +64,13 @@ class Submission {
   void ReleaseRequest(const Request& request);
   absl::Status ReserveSlot(const std::string& tenant);
   void ReleaseSlot(const std::string& tenant);
-  absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobSpec& spec,
-                                                             const Owner& owner) const;
   absl::StatusOr<std::string> NewName();
 
-  const Limits limits_;
-  const Parts parts_;
+  const SubmissionLimits limits_;
+  const LimitsOfTenant limits_of_;
+  const JobParts parts_;
+  StateMachine& states_;
+  const FindJob find_;
 
   Mutex mutex_;
   CondVar claims_;  // claimed_requests_

@@ -10,19 +10,6 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
-namespace {
-
-// `helps`: waiting does.
-absl::Status Exceeded(Reason reason, const char* quota, int64_t limit, int64_t current, bool helps,
-                      const std::string& message) {
-  ReasonMetadata metadata = {{"quota", quota},
-                             {"limit", absl::StrFormat("%d", limit)},
-                             {"current", absl::StrFormat("%d", current)}};
-  if (helps) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
-  return WithReason(absl::ResourceExhaustedError(message), reason, metadata);
-}
-
-}  // namespace
 
 TenantAccounts::Account& TenantAccounts::Find(const std::string& tenant) {
   Account& account = accounts_[tenant];
@@ -41,11 +28,12 @@ absl::StatusOr<Budget::Reservation> TenantAccounts::Reserve(const std::string& t
   if (!limit.has_value()) return budget.Adopt(bytes);
   if (auto reservation = budget.TryReserve(bytes, *limit)) return *std::move(reservation);
   const int64_t used = budget.used();
-  return Exceeded("QUOTA_TENSOR_BYTES", "max-tensor-bytes", *limit, used, bytes <= *limit,
-                  absl::StrFormat("tensors and uploads of tenant %s must take at most "
-                                  "max-tensor-bytes of %d together; they take %d, and %d more are "
-                                  "needed",
-                                  tenant, *limit, used, bytes));
+  return QuotaExceeded(
+      "QUOTA_TENSOR_BYTES", "max-tensor-bytes", *limit, used, bytes <= *limit,
+      absl::StrFormat("tensors and uploads of tenant %s must take at most "
+                      "max-tensor-bytes of %d together; they take %d, and %d more are "
+                      "needed",
+                      tenant, *limit, used, bytes));
 }
 
 Budget::Reservation TenantAccounts::Adopt(const std::string& tenant, int64_t bytes) {
@@ -73,10 +61,11 @@ absl::Status TenantAccounts::CheckPlaces(const std::string& tenant, int64_t own,
   const std::string rule =
       quota.has_value() ? absl::StrFormat("max-tensors of %d", most)
                         : absl::StrFormat("%d, half of what others leave of max-tensors", most);
-  return Exceeded("QUOTA_TENSORS", "max-tensors", most, own, count <= most,
-                  absl::StrFormat("tensors and uploads of tenant %s must be at most %s; there are "
-                                  "%d, results of accepted jobs included, and %d more are needed",
-                                  tenant, rule, own, count));
+  return QuotaExceeded(
+      "QUOTA_TENSORS", "max-tensors", most, own, count <= most,
+      absl::StrFormat("tensors and uploads of tenant %s must be at most %s; there are "
+                      "%d, results of accepted jobs included, and %d more are needed",
+                      tenant, rule, own, count));
 }
 
 absl::StatusOr<Budget::Reservation> TenantAccounts::ReservePlaces(const std::string& tenant,
@@ -102,10 +91,11 @@ absl::Status TenantAccounts::OpenUpload(const std::string& tenant) {
   MutexLock lock(mutex_);
   int64_t& uploads = Find(tenant).uploads;
   if (limit.has_value() && uploads >= *limit) {
-    return Exceeded("QUOTA_UPLOADS", "max-uploads", *limit, uploads, *limit > 0,
-                    absl::StrFormat("open uploads of tenant %s must be at most max-uploads of %d; "
-                                    "there are %d",
-                                    tenant, *limit, uploads));
+    return QuotaExceeded(
+        "QUOTA_UPLOADS", "max-uploads", *limit, uploads, *limit > 0,
+        absl::StrFormat("open uploads of tenant %s must be at most max-uploads of %d; "
+                        "there are %d",
+                        tenant, *limit, uploads));
   }
   ++uploads;
   return absl::OkStatus();

@@ -28,7 +28,7 @@ class MemoryRunner final : public JobRunner {
   absl::StatusOr<std::shared_ptr<Inputs>> Prepare(const JobSpec& spec, const Owner&,
                                                   Values) override {
     auto inputs = std::make_shared<Inputs>();
-    DeviceNeed& need = inputs->device_need;
+    DeviceNeed& need = inputs->need.device;
     need.devices = {"cuda:0", "cuda:1", "cuda:2"};
     need.bytes = std::stoll(spec.labels.at("bytes"));
     need.gram = spec.gram;
@@ -46,13 +46,13 @@ class MemoryRunner final : public JobRunner {
     if (placement.gram != nullptr) {
       const auto upload = [&]() -> absl::StatusOr<SharedGram::Gram> {
         if (stop.requested()) return absl::CancelledError("stopped");
-        return memory.Upload(placement.device, inputs.device_need.gram_bytes);
+        return memory.Upload(placement.device, inputs.need.device.gram_bytes);
       };
       SPARSEFW_ASSIGN_OR_RETURN(gram, placement.gram->Get(upload, stop));
     }
-    memory.Take(placement.device, inputs.device_need.bytes);
+    memory.Take(placement.device, inputs.need.device.bytes);
     for (int i = 0; i < 5; ++i) std::this_thread::yield();
-    memory.Take(placement.device, -inputs.device_need.bytes);
+    memory.Take(placement.device, -inputs.need.device.bytes);
     return ResultWith(StopCause::kIterations);
   }
   RunMark Saved(const std::string&) const override { return {}; }

@@ -47,9 +47,9 @@ class PuppetRunner final : public JobRunner {
       if (!status.ok()) return status;
     }
     auto inputs = std::make_shared<CountedInputs>(*this);
-    inputs->working_bytes = working_bytes_of ? working_bytes_of(spec) : 0;
+    inputs->need.working_bytes = working_bytes_of ? working_bytes_of(spec) : 0;
     inputs->cost = 1e9;
-    if (device_need_of) inputs->device_need = device_need_of(spec);
+    if (device_need_of) inputs->need.device = device_need_of(spec);
     return inputs;
   }
 

@@ -1,6 +1,5 @@
-#include "server/runner/job_cost.h"
-
 #include "gtest/gtest.h"
+#include "server/runner/job_needs.h"
 
 namespace sparsefw::server {
 namespace {

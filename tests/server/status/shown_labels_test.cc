@@ -1,6 +1,6 @@
-#include "server/status/shown_labels.h"
-
 #include <gmock/gmock.h>
+
+#include "server/status/live_jobs.h"
 
 namespace sparsefw::server {
 namespace {

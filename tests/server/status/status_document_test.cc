@@ -1,5 +1,3 @@
-#include "server/status/status_document.h"
-
 #include <gmock/gmock.h>
 
 #include "nlohmann/json.hpp"

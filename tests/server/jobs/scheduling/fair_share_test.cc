@@ -34,7 +34,7 @@ class FairShareTest : public ::testing::Test {
     job->spec.priority = priority;
     auto inputs = std::make_shared<JobRunner::Inputs>();
     inputs->cost = cost;
-    inputs->working_bytes = working_bytes;
+    inputs->need.working_bytes = working_bytes;
     return std::make_shared<ActiveJob>(job, inputs, job->deadline);
   }
   void MakeScheduler(int workers, absl::Duration starvation_limit = absl::Seconds(60)) {

@@ -23,7 +23,7 @@ std::shared_ptr<ActiveJob> MakeJob(const std::string& name, int priority, absl::
   job->spec.priority = priority;
   job->deadline = deadline;
   auto inputs = std::make_shared<JobRunner::Inputs>();
-  inputs->working_bytes = working_bytes;
+  inputs->need.working_bytes = working_bytes;
   return std::make_shared<ActiveJob>(job, inputs, job->deadline);
 }
 
