@@ -115,7 +115,6 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     return Report(error);
   }
   if (kernel == nullptr) return Report(cudaErrorInvalidDeviceFunction);
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       static_cast<size_t>(value) > cuda_on_host::kMaxDynamicShared) {
     return Report(cudaErrorInvalidValue);
