@@ -53,7 +53,6 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
                                                 static_cast<size_t>(layer_.size()) * sizeof(Real),
                                                 cudaMemcpyDeviceToDevice, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeVertexLoss(it_.state, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));

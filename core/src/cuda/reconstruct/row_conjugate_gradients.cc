@@ -40,8 +40,8 @@ absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
   SPARSEFW_ASSIGN_OR_RETURN(result.active_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.from_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.unfinished_, DeviceBuffer<int>::Create(1, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchPreconditioner(layer.view(), result.preconditioner_.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPreconditioner(layer.gram.data(), layer.cols, layer.stride,
+                                                     result.preconditioner_.data(), stream));
   return result;
 }
 

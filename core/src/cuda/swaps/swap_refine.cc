@@ -49,11 +49,11 @@ class SwapRefinement {
     }
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     SPARSEFW_RETURN_IF_ERROR(ChooseSharedBytes());
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchDiagonal(layer_.view(), diagonal_.data(), reach_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchDiagonal(layer_.gram.data(), layer_.cols, layer_.stride,
+                                                 diagonal_.data(), reach_.data(),
+                                                 context_.stream()));
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchPrunedColumns(layer_.view(), kept_.data(), first, count, depth, out,
-                                          context_.stream()));
+      return ToStatus(LaunchPrunedColumns(State(), first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
