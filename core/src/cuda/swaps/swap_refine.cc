@@ -198,10 +198,7 @@ class SwapRefinement {
   // Waits for the stream.
   template <typename T>
   absl::Status Download(const T* from, std::vector<T>& to) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T),
-                                                  cudaMemcpyDeviceToHost, context_.stream()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
-    return absl::OkStatus();
+    return CopyAndWait(to.data(), from, std::ssize(to), cudaMemcpyDeviceToHost, context_.stream());
   }
 
   const DeviceLayer<Real>& layer_;
