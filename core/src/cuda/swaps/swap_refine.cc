@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
@@ -52,8 +53,12 @@ class SwapRefinement {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchDiagonal(layer_.gram.data(), layer_.cols, layer_.stride,
                                                  diagonal_.data(), reach_.data(),
                                                  context_.stream()));
+    const RawRows pruned = {
+        .weights = {layer_.weights.data(), DTypeOf<Real>(), layer_.rows, layer_.cols},
+        .stride = layer_.stride,
+        .kept = kept_.data()};
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchPrunedColumns(State(), first, count, depth, out, context_.stream()));
+      return ToStatus(LaunchRawColumns(pruned, first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));

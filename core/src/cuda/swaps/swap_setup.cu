@@ -33,19 +33,6 @@ __global__ void ReachKernel(const Real* gram, int64_t cols, int64_t stride, cons
 
 // One block a row.
 template <typename Real>
-__global__ void PrunedColumnsKernel(SwapState<Real> state, int64_t first, int64_t count,
-                                    int64_t depth, double* out) {
-  const int64_t row = blockIdx.x;
-  const BitWord* bits = state.kept + row * (state.stride / 32);
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
-    const int64_t col = first + i;
-    const auto weight = static_cast<double>(state.weights[row * state.stride + col]);
-    out[row * depth + i] = BitOf(bits, col) ? 0 : weight;
-  }
-}
-
-// One block a row.
-template <typename Real>
 __global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
   const int64_t row = blockIdx.x;
   const BitWord* kept = state.kept + row * (state.stride / 32);
@@ -74,23 +61,12 @@ CudaError LaunchDiagonal(const Real* gram, int64_t cols, int64_t stride, double*
 }
 
 template <typename Real>
-CudaError LaunchPrunedColumns(const SwapState<Real>& state, int64_t first, int64_t count,
-                              int64_t depth, double* out, cudaStream_t stream) {
-  return Launch(PrunedColumnsKernel<Real>, {.blocks_x = state.rows}, stream, state, first, count,
-                depth, out);
-}
-
-template <typename Real>
 CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream) {
   return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state, tolerance);
 }
 
 template CudaError LaunchDiagonal(const float*, int64_t, int64_t, double*, double*, cudaStream_t);
 template CudaError LaunchDiagonal(const double*, int64_t, int64_t, double*, double*, cudaStream_t);
-template CudaError LaunchPrunedColumns(const SwapState<float>&, int64_t, int64_t, int64_t, double*,
-                                       cudaStream_t);
-template CudaError LaunchPrunedColumns(const SwapState<double>&, int64_t, int64_t, int64_t, double*,
-                                       cudaStream_t);
 template CudaError LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
 template CudaError LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
 

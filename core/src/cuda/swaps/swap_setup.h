@@ -19,11 +19,6 @@ template <typename Real>
 CudaError LaunchDiagonal(const Real* gram, int64_t cols, int64_t stride, double* diagonal,
                          double* reach, cudaStream_t stream);
 
-// out [rows, depth] = W.(1 - M), columns [first, first + count) of it.
-template <typename Real>
-CudaError LaunchPrunedColumns(const SwapState<Real>& state, int64_t first, int64_t count,
-                              int64_t depth, double* out, cudaStream_t stream);
-
 // tolerance[row] from E of the start: core/src/frank_wolfe/swap_tolerance.h.
 template <typename Real>
 CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream);
