@@ -30,7 +30,7 @@ def test_every_case_is_measured(smoke):
     assert done.returncode == 0, done.stderr
     assert len(results["cases"]) == len(cases.all_cases(cases.SMOKE))
     assert {case["measure"] for case in results["cases"]} == {
-        "iterations", "forms", "stages", "solve", "preset", "model", "gram", "parallel"}
+        "iterations", "forms", "stages", "preset", "model", "gram", "parallel"}
     assert not results["failures"] and not results["left_out"]
     for case in goals.select(results, measure="iterations"):
         seconds, count = goals.per_iteration(case)
@@ -62,12 +62,7 @@ def test_the_model_is_extrapolated_and_says_so(smoke):
     (gap,) = [goal for goal in results["goals"] if "gap stop" in goal["what"]]
     assert "through a server, EXTRAPOLATED from 6 jobs" in gap["note"]
     (paper,) = [goal for goal in results["goals"] if "2000 iterations each" in goal["what"]]
-    layers = cases.BLOCKS * len(cases.SMOKE.block)
-    assert f"all {layers} linear layers" in paper["what"]
-    assert "EXTRAPOLATED from 2 solves" in paper["note"]
-    by_hand = sum(case["seconds"] * case["layers"]
-                  for case in goals.select(results, measure="solve", schedule="paper"))
-    assert paper["value"] == pytest.approx(by_hand)
+    assert paper["value"] is None and paper["note"] == "it was not measured"
 
 
 def test_list_needs_no_device(bin_folder, tmp_path):
@@ -75,8 +70,6 @@ def test_list_needs_no_device(bin_folder, tmp_path):
     assert done.returncode == 0, done.stderr
     for shape in ("4096x4096", "1024x4096", "14336x4096", "4096x14336"):
         assert shape in done.stdout
-    every = suite(tmp_path, "--list", "--all").stdout
-    assert every.count("solve ") == 2 * 224  # both schedules
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus"])
@@ -194,7 +187,7 @@ def test_wrong_figures_are_failures():
     gram = {"measure": "gram", "cols": 8, "tokens": 8, "dtype": "bf16", "seconds": 1.0,
             "relative_error": 0.5}
     found = goals.failures(results_of(case({10: 0.01}, off), gram,
-                                      {"measure": "solve", "error": "no memory"}))
+                                      {"measure": "preset", "error": "no memory"}))
     assert len(found) == 3 and "no memory" in found[0] and "PyTorch" in found[1]
     nan = case({10: 0.01}, {"fp32": {**off["fp32"], "relaxed_loss": float("nan")}})
     assert len(goals.failures(results_of(nan))) == 1

@@ -104,10 +104,9 @@ def test_list_says_what_would_run(tmp_path):
     assert plain.count("model 14 layers through a server gap") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--streams", "0"], ["--model", "--all"]])
-def test_usage(arguments, tmp_path):
-    done = suite(tmp_path, "--list", *arguments)
-    assert done.returncode == 2 and arguments[0] in done.stderr
+def test_usage(tmp_path):
+    done = suite(tmp_path, "--list", "--streams", "0")
+    assert done.returncode == 2 and "--streams" in done.stderr
 
 
 def test_flags_of_a_job():
@@ -167,21 +166,17 @@ def one_goal(results, words):
 
 
 def test_goals_rest_on_the_server_where_it_ran():
-    solves = [{"measure": "solve", "schedule": schedule, "rows": rows, "cols": cols, "layers": 32,
-               "seconds": 1.0} for schedule in ("gap", "paper") for rows, cols in ((4, 8), (8, 4))]
-    some = {"cases": [*solves, model_case(*TWO_BLOCKS)]}
+    some = {"cases": [model_case(*TWO_BLOCKS)]}
     found = one_goal(some, "gap stop")
     assert found["what"].startswith("all 64 linear layers") and found["met"] is False
     assert found["value"] == pytest.approx(160)
     assert found["note"] == "s through a server, EXTRAPOLATED from 4 jobs, 2 at once"
-    assert "EXTRAPOLATED from 2 solves" in one_goal(some, "2000 iterations")["note"]
+    assert one_goal(some, "2000 iterations")["note"] == "it was not measured"
     jobs = [job(layer, block, block, block + 1) for block in range(32) for layer in ("q", "down")]
-    found = one_goal({"cases": [*solves, model_case(*jobs, blocks=32)]}, "gap stop")
+    found = one_goal({"cases": [model_case(*jobs, blocks=32)]}, "gap stop")
     assert found["value"] == 32 and found["met"] is True
     assert found["note"] == "s through a server, all 64 solved, 2 at once"
-    # Too little ended: what was known before still is.
     cut = model_case(TWO_BLOCKS[0], unfinished=3)
-    assert "2 solves" in one_goal({"cases": [*solves, cut]}, "gap stop")["note"]
     assert "too few" in one_goal({"cases": [cut]}, "gap stop")["note"]
 
 

@@ -41,7 +41,7 @@ class BlockRunner {
   void Run(const LaunchShape& shape, const std::function<void()>& thread);
 
   // For the thread that runs now; synchronization.h says what they do.
-  BlockVote SyncBlock(bool yes, const Place& place);
+  void SyncBlock(const Place& place);
   uint64_t SyncWarp(WarpOp op, unsigned mask, uint64_t value, int source_lane, const Place& place);
   int lane() const { return current_ % kWarpLanes; }
 
@@ -52,8 +52,7 @@ class BlockRunner {
     Fiber* fiber = nullptr;  // once it has started
     uint3 index = {};
     // While it waits: for what, since where.
-    bool yes = false;
-    WarpOp op = WarpOp::kSync;
+    WarpOp op = WarpOp::kVote;
     unsigned mask = 0;
     uint64_t value = 0;
     int source_lane = 0;
@@ -95,10 +94,9 @@ class BlockRunner {
   uint64_t blocks_ = 0;
 
   // The block.
-  int live_ = 0;        // threads that have not returned
-  int at_barrier_ = 0;  // of these, how many wait there
-  int current_ = 0;     // the thread that runs
-  BlockVote vote_;
+  int live_ = 0;                                       // threads that have not returned
+  int at_barrier_ = 0;                                 // of these, how many wait there
+  int current_ = 0;                                    // the thread that runs
   std::array<uint64_t, kMaxThreads / 64> ready_ = {};  // a bit per turn
   std::vector<Thread> thread_ = std::vector<Thread>(kMaxThreads);
   std::array<Warp, kMaxThreads / kWarpLanes> warp_ = {};

@@ -29,30 +29,9 @@ std::string Shape(const dim3& size) {
 
 std::string Index(const uint3& at) { return absl::StrFormat("(%d, %d, %d)", at.x, at.y, at.z); }
 
-uint64_t Combine(WarpOp op, uint64_t a, uint64_t b) {
-  switch (op) {
-    case WarpOp::kAdd:
-      return static_cast<uint32_t>(a + b);
-    case WarpOp::kMin:
-      return std::min(a, b);
-    case WarpOp::kMax:
-      return std::max(a, b);
-    case WarpOp::kAnd:
-      return a & b;
-    case WarpOp::kOr:
-      return a | b;
-    case WarpOp::kXor:
-      return a ^ b;
-    default:
-      return 0;
-  }
-}
-
 }  // namespace
 
-BlockVote SyncBlock(bool yes, const Place& place) {
-  return BlockRunner::OfThisThread().SyncBlock(yes, place);
-}
+void SyncBlock(const Place& place) { BlockRunner::OfThisThread().SyncBlock(place); }
 
 uint64_t SyncWarp(WarpOp op, unsigned mask, uint64_t value, int source_lane, const Place& place) {
   return BlockRunner::OfThisThread().SyncWarp(op, mask, value, source_lane, place);
@@ -60,21 +39,18 @@ uint64_t SyncWarp(WarpOp op, unsigned mask, uint64_t value, int source_lane, con
 
 int Lane() { return BlockRunner::OfThisThread().lane(); }
 
-BlockVote BlockRunner::SyncBlock(bool yes, const Place& place) {
+void BlockRunner::SyncBlock(const Place& place) {
   if (body_ == nullptr) Die("__syncthreads outside a kernel at " + At(place));
   Thread& me = thread_[static_cast<size_t>(current_)];
   me.state = State::kAtBarrier;
-  me.yes = yes;
   me.place = place;
   ++at_barrier_;
   if (at_barrier_ == live_) CompleteBarrier();
   WaitForOthers();  // until its turn comes again
-  return vote_;
 }
 
 // All that live have arrived.
 void BlockRunner::CompleteBarrier() {
-  vote_ = {at_barrier_, 0};
   const Thread* first = nullptr;
   for (int i = 0; i < threads_; ++i) {
     const Thread& thread = thread_[static_cast<size_t>(i)];
@@ -85,7 +61,6 @@ void BlockRunner::CompleteBarrier() {
           " at " + At(first->place) + ", thread " + Index(thread.index) + " at " +
           At(thread.place));
     }
-    vote_.yes += thread.yes ? 1 : 0;
     MakeReady(i);
   }
   at_barrier_ = 0;
@@ -142,7 +117,6 @@ bool BlockRunner::CompleteWarp(int warp, unsigned mask) {
 
 // Gives each of the lanes its result, so that what they do next cannot change it.
 void BlockRunner::WarpResults(int first, unsigned lanes, WarpOp op) {
-  if (op == WarpOp::kSync) return;
   const auto lane_at = [&](int lane) -> Thread& {
     return thread_[static_cast<size_t>(first + lane)];
   };
@@ -155,16 +129,9 @@ void BlockRunner::WarpResults(int first, unsigned lanes, WarpOp op) {
     return;
   }
   uint64_t all = 0;
-  bool any = false;
   for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);
-    const uint64_t value = lane_at(lane).value;
-    if (op == WarpOp::kVote) {
-      all |= uint64_t{value != 0} << lane;
-    } else {
-      all = any ? Combine(op, all, value) : value;
-    }
-    any = true;
+    all |= uint64_t{lane_at(lane).value != 0} << lane;
   }
   for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
     lane_at(std::countr_zero(rest)).result = all;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,16 +19,6 @@ struct cublasContext {
 };
 
 namespace {
-
-// Keeps `bits` of a float's 23 mantissa bits: to nearest, ties away from zero,
-// as the device's conversion to TF32 does.
-float RoundMantissa(float value, int bits) {
-  const auto word = std::bit_cast<uint32_t>(value);
-  if ((word & 0x7f800000u) == 0x7f800000u) return value;  // infinity, NaN
-  const int dropped = 23 - bits;
-  const uint32_t rounded = word + (1u << (dropped - 1));
-  return std::bit_cast<float>(rounded & ~((1u << dropped) - 1u));
-}
 
 struct Factor {
   cublasOperation_t operation;
@@ -47,7 +36,6 @@ struct Product {
   Factor a, b;
   void* c;
   int c_stride;
-  cublasComputeType_t compute_type;
 };
 
 size_t BytesOf(cudaDataType type) {
@@ -72,9 +60,8 @@ sparsefw::DType DTypeOf(cudaDataType type) {
   }
 }
 
-// The factor as floats of the precision that the product reads, without gaps
-// between its columns.
-std::vector<float> Widened(const Factor& factor, cublasComputeType_t compute_type) {
+// The factor as floats, without gaps between its columns.
+std::vector<float> Widened(const Factor& factor) {
   const auto rows = static_cast<size_t>(factor.rows);
   const auto cols = static_cast<size_t>(factor.cols);
   const size_t column_bytes = static_cast<size_t>(factor.stride) * BytesOf(factor.type);
@@ -82,12 +69,6 @@ std::vector<float> Widened(const Factor& factor, cublasComputeType_t compute_typ
   for (size_t col = 0; col < cols; ++col) {
     sparsefw::ConvertToFloat(static_cast<const char*>(factor.data) + col * column_bytes,
                              DTypeOf(factor.type), rows, wide.data() + col * rows);
-  }
-  const int bits = compute_type == CUBLAS_COMPUTE_32F_FAST_TF32   ? 10
-                   : compute_type == CUBLAS_COMPUTE_32F_FAST_16BF ? 7
-                                                                  : 23;
-  if (bits < 23) {
-    for (float& value : wide) value = RoundMantissa(value, bits);
   }
   return wide;
 }
@@ -102,8 +83,8 @@ void Multiply(const Product& product) {
                 static_cast<double*>(product.c), product.c_stride);
     return;
   }
-  const std::vector<float> wide_a = Widened(a, product.compute_type);
-  const std::vector<float> wide_b = Widened(b, product.compute_type);
+  const std::vector<float> wide_a = Widened(a);
+  const std::vector<float> wide_b = Widened(b);
   cblas_sgemm(CblasColMajor, a.transpose(), b.transpose(), product.m, product.n, product.k,
               static_cast<float>(product.alpha), wide_a.data(), std::max(1, a.rows), wide_b.data(),
               std::max(1, b.rows), static_cast<float>(product.beta), static_cast<float*>(product.c),
@@ -113,14 +94,9 @@ void Multiply(const Product& product) {
 bool TypesSupported(cudaDataType a, cudaDataType b, cudaDataType c, cublasComputeType_t compute) {
   switch (compute) {
     case CUBLAS_COMPUTE_64F:
-    case CUBLAS_COMPUTE_64F_PEDANTIC:
       return a == CUDA_R_64F && b == CUDA_R_64F && c == CUDA_R_64F;
     case CUBLAS_COMPUTE_32F:
-    case CUBLAS_COMPUTE_32F_PEDANTIC:
       return a == b && a != CUDA_R_64F && c == CUDA_R_32F;
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-      return a == CUDA_R_32F && b == CUDA_R_32F && c == CUDA_R_32F;
     default:
       return false;
   }
@@ -205,8 +181,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                      .a = {transa, a, a_type, plain_a ? m : k, plain_a ? k : m, lda},
                      .b = {transb, b, b_type, plain_b ? k : n, plain_b ? n : k, ldb},
                      .c = c,
-                     .c_stride = ldc,
-                     .compute_type = compute_type};
+                     .c_stride = ldc};
   if (lda < std::max(1, product.a.rows) || ldb < std::max(1, product.b.rows) ||
       ldc < std::max(1, m)) {
     return CUBLAS_STATUS_INVALID_VALUE;

@@ -91,39 +91,6 @@ TEST_F(GemmEx, MultipliesFloatsAndDoubles) {
   }
 }
 
-// 1x1 products show exactly what became of a factor.
-float ProductOf(const CublasLibrary& library, cublasHandle_t handle, float a,
-                cublasComputeType_t compute_type) {
-  TestBuffer<float> device_a(std::vector<float>{a});
-  TestBuffer<float> one(std::vector<float>{1});
-  TestBuffer<float> c(1);  // NaN, which beta = 0 must not let through
-  const float alpha = 1;
-  const float beta = 0;
-  EXPECT_EQ(library.gemm_ex(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &alpha, device_a.data(),
-                            CUDA_R_32F, 1, one.data(), CUDA_R_32F, 1, &beta, c.data(), CUDA_R_32F,
-                            1, compute_type, CUBLAS_GEMM_DEFAULT),
-            CUBLAS_STATUS_SUCCESS);
-  return c.Get()[0];
-}
-
-TEST_F(GemmEx, RoundsFactorsToTheComputeType) {
-  const auto product = [&](float a, cublasComputeType_t type) {
-    return ProductOf(*library_, handle_, a, type);
-  };
-  const float fine = 1 + std::ldexp(1.0f, -23);
-  EXPECT_EQ(product(fine, CUBLAS_COMPUTE_32F), fine);
-  EXPECT_EQ(product(fine, CUBLAS_COMPUTE_32F_FAST_TF32), 1.0f);
-  // 10 bits of mantissa, to nearest.
-  const float tf32 = 1 + std::ldexp(1.0f, -10);
-  EXPECT_EQ(product(tf32, CUBLAS_COMPUTE_32F_FAST_TF32), tf32);
-  EXPECT_EQ(product(1 + std::ldexp(1.5f, -11), CUBLAS_COMPUTE_32F_FAST_TF32), tf32);
-  EXPECT_EQ(product(-1 - std::ldexp(1.0f, -12), CUBLAS_COMPUTE_32F_FAST_TF32), -1.0f);
-  // 7 bits.
-  EXPECT_EQ(product(tf32, CUBLAS_COMPUTE_32F_FAST_16BF), 1.0f);
-  const float bfloat16 = 1 + std::ldexp(1.0f, -7);
-  EXPECT_EQ(product(bfloat16, CUBLAS_COMPUTE_32F_FAST_16BF), bfloat16);
-}
-
 TEST_F(GemmEx, WidensHalfAndBFloat16) {
   const std::vector<float> values = {1.5f, -2.0f, 0.25f, 3.0f};
   std::vector<uint16_t> half;

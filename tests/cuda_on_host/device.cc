@@ -176,18 +176,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof(properties->name), "%s",
                 "CUDA emulated on the host (for tests)");
   properties->totalGlobalMem = cuda_on_host::DeviceBytes();
-  properties->sharedMemPerBlock = 48 * 1024;
-  properties->regsPerBlock = 65536;
-  properties->warpSize = warpSize;
-  properties->maxThreadsPerBlock = 1024;
   properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = 4;
   properties->pciBusID = 0x3b;
-  properties->l2CacheSize = 50 * 1024 * 1024;
-  properties->maxThreadsPerMultiProcessor = 2048;
-  properties->sharedMemPerMultiprocessor = 228 * 1024;
-  properties->sharedMemPerBlockOptin = cuda_on_host::kMaxDynamicShared;
   return cudaSuccess;
 }
 
@@ -227,9 +219,4 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
-}
-
-cudaError_t cudaDeviceSynchronize() {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  return Report(cuda_on_host::RefuseInCapture());
 }

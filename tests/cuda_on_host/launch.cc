@@ -23,20 +23,11 @@ constexpr size_t kDynamicSharedUnasked = 48 * 1024;
 
 std::atomic<int64_t> launches = 0;
 
-// SPARSEFW_CUDA_ON_HOST_HANG and _SKIP; 0: no launch.
-struct LaunchFaults {
-  int64_t hangs = Number("SPARSEFW_CUDA_ON_HOST_HANG");
-  int64_t skipped = Number("SPARSEFW_CUDA_ON_HOST_SKIP");
-
-  static int64_t Number(const char* name) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? 0 : std::atoll(text);
-  }
-  static const LaunchFaults& OfEnvironment() {
-    static const LaunchFaults faults;
-    return faults;
-  }
-};
+// SPARSEFW_CUDA_ON_HOST_HANG; 0: no launch.
+int64_t LaunchThatHangs() {
+  static const char* const number = std::getenv("SPARSEFW_CUDA_ON_HOST_HANG");
+  return number == nullptr ? 0 : std::atoll(number);
+}
 
 // A line of SPARSEFW_CUDA_ON_HOST_KERNELS: the file that has the kernel, and where in it.
 void WriteDown(const void* kernel) {
@@ -97,10 +88,8 @@ cudaError_t LaunchKernel(const cudaLaunchConfig_t& config, const void* kernel,
   const LaunchShape shape = {config.gridDim, config.blockDim, config.dynamicSmemBytes};
   return Report(Enqueue(config.stream, [shape, kernel, body = std::move(thread)] {
     const int64_t number = launches.fetch_add(1, std::memory_order_relaxed) + 1;
-    const LaunchFaults& faults = LaunchFaults::OfEnvironment();
     WriteDown(kernel);
-    while (number == faults.hangs) pause();
-    if (number == faults.skipped) return;
+    while (number == LaunchThatHangs()) pause();
     BlockRunner::OfThisThread().Run(shape, body);
   }));
 }
@@ -115,7 +104,6 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     return Report(error);
   }
   if (kernel == nullptr) return Report(cudaErrorInvalidDeviceFunction);
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
       static_cast<size_t>(value) > cuda_on_host::kMaxDynamicShared) {
     return Report(cudaErrorInvalidValue);

@@ -17,7 +17,7 @@ struct CUmemPoolHandle_st {};
 namespace cuda_on_host {
 namespace {
 
-// As cudaMalloc promises.
+// As CUDA promises.
 constexpr size_t kAlignment = 256;
 
 std::atomic<int64_t> copied_to_device = 0;
@@ -79,7 +79,6 @@ bool TouchesDevice(const void* pointer, size_t bytes) {
 // in every case; a copy of the wrong kind is a bug in every case.
 bool RightPlaces(const void* to, size_t to_bytes, const void* from, size_t from_bytes,
                  cudaMemcpyKind kind) {
-  if (kind == cudaMemcpyDefault) return true;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   return (to_device ? IsDeviceRange(to, to_bytes) : !TouchesDevice(to, to_bytes)) &&
@@ -144,20 +143,6 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *total_bytes = DeviceBytes();
   *free_bytes = *total_bytes - (used < *total_bytes ? used : *total_bytes);
   return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  if (const cudaError_t error = RefuseInCapture(); error != cudaSuccess) return Report(error);
-  if (bytes == 0 && pointer != nullptr) {
-    *pointer = nullptr;
-    return Report(DeviceState());
-  }
-  return Report(cuda_on_host::Allocate(pointer, bytes));
-}
-
-cudaError_t cudaFree(void* pointer) {
-  if (const cudaError_t error = RefuseInCapture(); error != cudaSuccess) return Report(error);
-  return pointer == nullptr ? cudaSuccess : Report(cuda_on_host::Release(pointer));
 }
 
 // CUDA would make it a node of the graph, whose memory it is then. Nobody here
@@ -246,20 +231,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return cudaMemset2DAsync(to, bytes, value, bytes, 1, stream);
-}
-
-cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t stream) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  if (width > pitch) return Report(cudaErrorInvalidPitchValue);
-  if (width == 0 || height == 0) return cudaSuccess;
-  if (!IsDeviceRange(to, cuda_on_host::Extent(pitch, width, height))) {
-    return Report(cudaErrorInvalidValue);
-  }
-  return Report(Enqueue(stream, [=] {
-    for (size_t row = 0; row < height; ++row) {
-      std::memset(static_cast<char*>(to) + row * pitch, value, width);
-    }
-  }));
+  if (bytes == 0) return cudaSuccess;
+  if (!IsDeviceRange(to, bytes)) return Report(cudaErrorInvalidValue);
+  return Report(Enqueue(stream, [=] { std::memset(to, value, bytes); }));
 }

@@ -22,7 +22,7 @@ __global__ void DeadlockKernel() {
   if (threadIdx.x % 32 < 16) {
     __syncthreads();
   } else {
-    __syncwarp();
+    __ballot_sync(0xffffffffu, 1);
   }
 }
 
@@ -59,7 +59,7 @@ TEST_F(MisuseDeathTest, MaskWithoutTheCaller) {
 
 __global__ void DifferentOperationsKernel(int* out) {
   if (threadIdx.x == 0) {
-    __syncwarp();
+    __ballot_sync(0xffffffffu, 1);
   } else {
     out[threadIdx.x] = __shfl_sync(0xffffffffu, 1, 0);
   }

@@ -48,7 +48,7 @@ TEST(Device, SaysWhatItIs) {
   cudaDeviceProp properties;
   MustSucceed(cudaGetDeviceProperties(&properties, 0));
   EXPECT_STREQ(properties.name, "CUDA emulated on the host (for tests)");
-  EXPECT_EQ(properties.sharedMemPerBlockOptin, 232448u);
+  EXPECT_EQ(properties.major, 9);
   EXPECT_EQ(cudaSetDevice(1), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
@@ -63,7 +63,7 @@ TEST(Device, MayBeMissing) {
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   EXPECT_EQ(count, 0);
   void* data = nullptr;
-  EXPECT_EQ(cudaMalloc(&data, 1), cudaErrorNoDevice);
+  EXPECT_EQ(cudaMallocAsync(&data, 1, nullptr), cudaErrorNoDevice);
 }
 
 TEST(Device, FailsWhenToldTo) {
@@ -109,17 +109,14 @@ TEST(Memory, IsFreedOnce) {
   EXPECT_EQ(cudaFreeAsync(data + 1, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFreeAsync(data, nullptr), cudaSuccess);
   EXPECT_EQ(cudaFreeAsync(data, nullptr), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
 }
 
-TEST(Copies, CopyAndFillWithPitch) {
+TEST(Copies, CopyWithPitch) {
   // Two rows of three out of rows of four, into rows of five.
   const std::vector<int> source = {1, 2, 3, 0, 4, 5, 6, 0};
   TestBuffer<int> x(std::vector<int>(10, 9));
   MustSucceed(cudaMemcpy2DAsync(x.data(), 20, source.data(), 16, 12, 2, cudaMemcpyHostToDevice));
   EXPECT_EQ(x.Get(), (std::vector<int>{1, 2, 3, 9, 9, 4, 5, 6, 9, 9}));
-  MustSucceed(cudaMemset2DAsync(x.data() + 1, 20, 0, 8, 2));
-  EXPECT_EQ(x.Get(), (std::vector<int>{1, 0, 0, 9, 9, 4, 0, 0, 9, 9}));
   EXPECT_EQ(cudaMemcpy2DAsync(x.data(), 8, source.data(), 16, 12, 2, cudaMemcpyHostToDevice),
             cudaErrorInvalidPitchValue);
 }
@@ -188,12 +185,11 @@ TEST(Graphs, AreVoidAfterWhatCannotBeCaptured) {
   const Stream stream;
   void* data = nullptr;
   const auto waits = [&] { return cudaStreamSynchronize(stream); };
-  const auto queries = [&] { return cudaStreamQuery(stream); };
-  const auto allocates = [&] { return cudaMalloc(&data, 4); };
+  const auto allocates = [&] { return cudaMallocHost(&data, 4); };
   const auto allocates_there = [&] { return cudaMallocAsync(&data, 4, stream); };
   for (const std::function<cudaError_t()>& call :
-       {std::function<cudaError_t()>(waits), std::function<cudaError_t()>(queries),
-        std::function<cudaError_t()>(allocates), std::function<cudaError_t()>(allocates_there)}) {
+       {std::function<cudaError_t()>(waits), std::function<cudaError_t()>(allocates),
+        std::function<cudaError_t()>(allocates_there)}) {
     MustSucceed(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     EXPECT_EQ(call(), cudaErrorStreamCaptureUnsupported);
     EXPECT_EQ(LaunchScale(stream, 1, 1, 0, 0, 1, nullptr), cudaErrorStreamCaptureInvalidated);
@@ -202,29 +198,6 @@ TEST(Graphs, AreVoidAfterWhatCannotBeCaptured) {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   }
-}
-
-TEST(Graphs, TakeInStreamsThatWaitForTheirEvents) {
-  const Stream first;
-  const Stream second;
-  cudaEvent_t event = nullptr;
-  MustSucceed(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  TestBuffer<float> x(std::vector<float>{1});
-  MustSucceed(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
-  MustSucceed(cudaEventRecord(event, first));
-  MustSucceed(cudaStreamWaitEvent(second, event));
-  MustSucceed(LaunchScale(second, 1, 1, 0, 1, 3, x.data()));
-  MustSucceed(cudaEventRecord(event, second));
-  MustSucceed(cudaStreamWaitEvent(first, event));
-  cudaGraph_t graph = nullptr;
-  EXPECT_EQ(cudaStreamEndCapture(second, &graph), cudaErrorStreamCaptureUnmatched);
-  EXPECT_EQ(cudaStreamEndCapture(first, &graph), cudaErrorStreamCaptureInvalidated);
-  EXPECT_EQ(x.Get()[0], 1);
-  MustSucceed(LaunchScale(second, 1, 1, 0, 1, 3, x.data()));
-  EXPECT_EQ(x.Get()[0], 3);
-  MustSucceed(cudaEventRecord(event, second));
-  EXPECT_EQ(cudaEventSynchronize(event), cudaSuccess);
-  MustSucceed(cudaEventDestroy(event));
 }
 
 TEST(Buffers, OfTheEngineWork) {

@@ -18,20 +18,16 @@ namespace {
 using cuda_on_host::Operation;
 using Operations = std::vector<Operation>;
 
-// One capture, shared by the streams that take part. Used by one thread, as
-// CUDA's thread-local captures are.
+// One capture, of one stream and used by one thread, as CUDA's thread-local
+// captures are.
 struct Capture {
-  CUstream_st* origin = nullptr;
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   bool is_void = false;
-  bool ended = false;
-  std::vector<CUstream_st*> streams;
-  Operations operations;  // in the order of the calls, which every dependency agrees with
+  Operations operations;  // in the order of the calls
 };
 
-// The captures that this thread began and that allow it nothing unsafe.
-thread_local std::vector<Capture*> strict_captures;
+// The captures that this thread began.
+thread_local std::vector<Capture*> captures;
 
 std::atomic<int64_t> captures_to_fail = 0;
 
@@ -77,11 +73,11 @@ cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
   return cudaSuccess;
 }
 
-void FailCaptures(int64_t captures) { captures_to_fail = captures; }
+void FailCaptures(int64_t count) { captures_to_fail = count; }
 
 cudaError_t RefuseInCapture() {
-  if (strict_captures.empty()) return cudaSuccess;
-  for (Capture* capture : strict_captures) capture->is_void = true;
+  if (captures.empty()) return cudaSuccess;
+  for (Capture* capture : captures) capture->is_void = true;
   return cudaErrorStreamCaptureUnsupported;
 }
 
@@ -117,27 +113,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return Report(RefuseInCapture(stream));
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
-
-// Waiting for an event of a capture makes the stream take part in it.
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  if (event == nullptr) return Report(cudaErrorInvalidResourceHandle);
-  CUstream_st* const on = cuda_on_host::StreamOf(stream);
-  sparsefw::MutexLock lock(on->mutex);
-  const std::shared_ptr<Capture>& other = event->capture;
-  const bool other_goes_on = other != nullptr && !other->ended;
-  if (on->capture != nullptr && on->capture != other) {
-    on->capture->is_void = true;
-    return Report(other_goes_on ? cudaErrorStreamCaptureMerge : cudaErrorStreamCaptureIsolation);
-  }
-  if (on->capture == nullptr && other_goes_on) {
-    on->capture = other;
-    other->streams.push_back(on);
-  }
-  return cudaSuccess;
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   if (event == nullptr) return Report(cudaErrorInvalidValue);
@@ -163,8 +138,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return Report(cudaErrorCapturedEvent);
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
-
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   if (milliseconds == nullptr || begin == nullptr || end == nullptr) {
@@ -180,18 +153,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
   // The default stream cannot be captured.
   if (stream == nullptr) return Report(cudaErrorStreamCaptureUnsupported);
   sparsefw::MutexLock lock(stream->mutex);
   if (stream->capture != nullptr) return Report(cudaErrorIllegalState);
   stream->capture = std::make_shared<Capture>();
-  stream->capture->origin = stream;
-  stream->capture->mode = mode;
   stream->capture->thread = std::this_thread::get_id();
-  stream->capture->streams = {stream};
-  if (mode != cudaStreamCaptureModeRelaxed) strict_captures.push_back(stream->capture.get());
+  captures.push_back(stream->capture.get());
   return cudaSuccess;
 }
 
@@ -200,19 +170,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   if (stream == nullptr || stream->capture == nullptr) return Report(cudaErrorIllegalState);
   const std::shared_ptr<Capture> capture = stream->capture;
-  if (capture->origin != stream) {
-    capture->is_void = true;
-    return Report(cudaErrorStreamCaptureUnmatched);
-  }
-  if (capture->mode != cudaStreamCaptureModeRelaxed &&
-      capture->thread != std::this_thread::get_id()) {
+  if (capture->thread != std::this_thread::get_id()) {
     return Report(cudaErrorStreamCaptureWrongThread);
   }
-  std::erase(strict_captures, capture.get());
-  capture->ended = true;
-  for (CUstream_st* member : capture->streams) {
-    sparsefw::MutexLock lock(member->mutex);
-    member->capture = nullptr;
+  std::erase(captures, capture.get());
+  {
+    sparsefw::MutexLock lock(stream->mutex);
+    stream->capture = nullptr;
   }
   if (capture->is_void) return Report(cudaErrorStreamCaptureInvalidated);
   if (captures_to_fail.load() > 0) {

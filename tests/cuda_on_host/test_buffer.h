@@ -25,12 +25,12 @@ template <typename T>
 class TestBuffer {
  public:
   explicit TestBuffer(size_t size) : size_(size) {
-    MustSucceed(cudaMalloc(&data_, size * sizeof(T)));
+    MustSucceed(cudaMallocAsync(&data_, size * sizeof(T), nullptr));
   }
   explicit TestBuffer(const std::vector<T>& values) : TestBuffer(values.size()) { Set(values); }
   TestBuffer(const TestBuffer&) = delete;
   TestBuffer& operator=(const TestBuffer&) = delete;
-  ~TestBuffer() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  ~TestBuffer() { EXPECT_EQ(cudaFreeAsync(data_, nullptr), cudaSuccess); }
 
   void Set(const std::vector<T>& values) {
     MustSucceed(

@@ -49,24 +49,13 @@ TEST(Warp, ScansByBallot) {
 }
 
 template <typename T>
-__global__ void WarpSumKernel(const T* x, T* prefix, T* sum) {
-  const int lane = static_cast<int>(threadIdx.x) % warpSize;
-  T scan = x[threadIdx.x];
-  for (unsigned step = 1; step < 32; step *= 2) {
-    const T other = __shfl_up_sync(kAll, scan, step);
-    if (lane >= static_cast<int>(step)) scan = static_cast<T>(scan + other);
-  }
-  prefix[threadIdx.x] = scan;
+__global__ void WarpSumKernel(const T* x, T* sum, T* first) {
   T total = x[threadIdx.x];
-  for (unsigned step = 16; step > 0; step /= 2) {
-    total = static_cast<T>(total + __shfl_down_sync(kAll, total, step));
-  }
-  // The other way gives the same to every lane.
-  T everywhere = x[threadIdx.x];
   for (int step = 16; step > 0; step /= 2) {
-    everywhere = static_cast<T>(everywhere + __shfl_xor_sync(kAll, everywhere, step));
+    total = static_cast<T>(total + __shfl_xor_sync(kAll, total, step));
   }
-  sum[threadIdx.x] = everywhere == __shfl_sync(kAll, total, 0) ? everywhere : T{0};
+  sum[threadIdx.x] = total;
+  first[threadIdx.x] = __shfl_sync(kAll, x[threadIdx.x], 0);
 }
 
 template <typename T>
@@ -75,60 +64,39 @@ using ShuffleTypes =
     ::testing::Types<int, unsigned, long, long long, unsigned long long, float, double>;
 TYPED_TEST_SUITE(WarpOf, ShuffleTypes);
 
-TYPED_TEST(WarpOf, ScansAndSumsByShuffle) {
+TYPED_TEST(WarpOf, SumsByShuffle) {
   std::vector<TypeParam> values(96);
   std::iota(values.begin(), values.end(), TypeParam{1});
-  std::vector<TypeParam> prefix_expected(96);
   std::vector<TypeParam> sum_expected(96);
+  std::vector<TypeParam> first_expected(96);
   for (size_t warp = 0; warp < 96; warp += 32) {
     TypeParam sum = 0;
-    for (size_t i = warp; i < warp + 32; ++i) prefix_expected[i] = sum += values[i];
+    for (size_t i = warp; i < warp + 32; ++i) sum += values[i];
     for (size_t i = warp; i < warp + 32; ++i) sum_expected[i] = sum;
+    for (size_t i = warp; i < warp + 32; ++i) first_expected[i] = values[warp];
   }
   TestBuffer<TypeParam> x(values);
-  TestBuffer<TypeParam> prefix(96);
   TestBuffer<TypeParam> sum(96);
+  TestBuffer<TypeParam> first(96);
   MustSucceed(Launch(WarpSumKernel<TypeParam>, LaunchShape{.threads = 96}, nullptr, x.data(),
-                     prefix.data(), sum.data()));
-  EXPECT_EQ(prefix.Get(), prefix_expected);
+                     sum.data(), first.data()));
   EXPECT_EQ(sum.Get(), sum_expected);
-}
-
-__global__ void SegmentKernel(int* out) {
-  const int lane = static_cast<int>(threadIdx.x);
-  out[lane] = __shfl_sync(kAll, lane, 3, 8);
-  out[32 + lane] = __shfl_up_sync(kAll, lane, 2, 8);
-  out[64 + lane] = __shfl_down_sync(kAll, lane, 3, 16);
-  out[96 + lane] = __shfl_xor_sync(kAll, lane, 9, 8);
-}
-
-TEST(Warp, ShufflesWithinSegments) {
-  TestBuffer<int> out(128);
-  MustSucceed(Launch(SegmentKernel, LaunchShape{.threads = 32}, nullptr, out.data()));
-  const std::vector<int> result = out.Get();
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto at = static_cast<size_t>(lane);
-    EXPECT_EQ(result[at], lane / 8 * 8 + 3);
-    EXPECT_EQ(result[32 + at], lane % 8 < 2 ? lane : lane - 2);
-    EXPECT_EQ(result[64 + at], lane % 16 + 3 > 15 ? lane : lane + 3);
-    // Earlier segments may be read, later ones may not.
-    EXPECT_EQ(result[96 + at], (lane ^ 9) / 8 > lane / 8 ? lane : lane ^ 9);
-  }
+  EXPECT_EQ(first.Get(), first_expected);
 }
 
 // The halves of a warp go different ways, with different numbers of steps.
 __global__ void HalvesKernel(unsigned* out) {
   const unsigned lane = threadIdx.x;
   if (lane < 16) {
-    out[lane] = __reduce_add_sync(0x0000ffffu, lane);
+    out[lane] = __ballot_sync(0x0000ffffu, lane % 2 == 0);
   } else {
-    unsigned value = lane;
-    for (int step = 0; step < 5; ++step) {
-      value = __reduce_max_sync(0xffff0000u, value + (lane == 20 ? 100u : 0u));
+    unsigned votes = 0;
+    for (unsigned step = 0; step < 5; ++step) {
+      votes |= __ballot_sync(0xffff0000u, lane == 20 + step);
     }
-    out[lane] = value;
+    out[lane] = votes;
   }
-  __syncwarp();
+  __ballot_sync(kAll, 1);
   out[32 + lane] = out[31 - lane];
 }
 
@@ -137,8 +105,8 @@ TEST(Warp, AllowsSubsetsToDiverge) {
   MustSucceed(Launch(HalvesKernel, LaunchShape{.threads = 32}, nullptr, out.data()));
   const std::vector<unsigned> result = out.Get();
   for (size_t lane = 0; lane < 32; ++lane) {
-    EXPECT_EQ(result[lane], lane < 16 ? 120u : 520u);
-    EXPECT_EQ(result[32 + lane], lane < 16 ? 520u : 120u);
+    EXPECT_EQ(result[lane], lane < 16 ? 0x5555u : 0x01f00000u);
+    EXPECT_EQ(result[32 + lane], lane < 16 ? 0x01f00000u : 0x5555u);
   }
 }
 

@@ -1,12 +1,11 @@
 """Measures the engine of a GPU beside PyTorch on the same card.
 
-Usage: script/bench-gpu [--list] [--plan full|check|quick] [--all] [--out FILE] [--no-peer]
-                        [--seconds N]
+Usage: script/bench-gpu [--list] [--plan full|check|quick] [--out FILE] [--no-peer] [--seconds N]
        script/bench-gpu --model [--streams N] [--seconds N] [--out FILE]
 
---list prints what would be measured; it needs no GPU. --all solves all 224 layers of the model one
-after the other instead of each shape once. --model measures nothing but these 224 layers, as jobs
-of a sparsefw-server, several at once, on both schedules; without it a plan takes a few of them.
+--list prints what would be measured; it needs no GPU. --model measures nothing but the 224 layers
+of the model, as jobs of a sparsefw-server, several at once, on both schedules; without it a plan
+takes a few of them.
 Exit status: 0 measured, 1 something failed or is wrong, 2 usage, 3 there is no such device. A goal
 that is not met is not a failure: the goals are those of one H200.
 """
@@ -39,7 +38,6 @@ def parse(arguments):
     parser.add_argument("--plan", choices=sorted(cases.PLANS), default="full")
     parser.add_argument("--quick", dest="plan", action="store_const", const="quick",
                         help="small layers, about a minute")
-    parser.add_argument("--all", action="store_true", help="solve all 224 layers of the model")
     parser.add_argument("--model", action="store_true",
                         help="nothing but the model's 224 layers through a server")
     parser.add_argument("--streams", type=int, default=cases.STREAMS, metavar="N",
@@ -56,8 +54,6 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if not 1 <= options.streams <= 64:
         parser.error("--streams must be from 1 to 64")
-    if options.model and options.all:
-        parser.error("--model and --all exclude each other")
     return options
 
 
@@ -65,7 +61,7 @@ def cases_of(options):
     plan = cases.PLANS[options.plan]
     if options.model:
         return cases.model_cases(plan, True, options.streams)
-    return cases.part_of(cases.all_cases(plan, options.all, options.streams), options.part)
+    return cases.part_of(cases.all_cases(plan, options.streams), options.part)
 
 
 def describe_device(options):
@@ -126,7 +122,7 @@ def main(arguments=None):
     python, skipped = (None, "left out by --model") if options.model else find_peer(options)
     on_gpu = engine["backend"] == "cuda" and "emulated" not in engine["description"]
     results = {"schema": SCHEMA, "gpu_result": on_gpu,
-               "device": options.device, "plan": plan.name, "every_layer": options.all,
+               "device": options.device, "plan": plan.name,
                "only_model": options.model,
                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                "system": platform.platform(), "peer_skipped": skipped}

@@ -140,18 +140,6 @@ def _on_other_shape(plan):
                    "seconds": plan.seconds}
 
 
-def _solves(plan, shape, every):
-    """One solve of a shape, or as many as the whole model has."""
-    per_block = plan.layers_by_shape().get(shape)
-    if per_block is None:
-        return
-    layers = per_block * BLOCKS
-    for schedule, settings in SOLVES.items():
-        for _ in range(layers if every else 1):
-            yield {"measure": "solve", "schedule": schedule, "layers": layers,
-                   "pattern": PATTERNS["unstructured"], "alpha": 0.9, **settings}
-
-
 def model_cases(plan, whole=False, streams=STREAMS):
     """The blocks of the plan, or all of them on every schedule."""
     blocks = BLOCKS if whole else plan.model_blocks
@@ -162,13 +150,12 @@ def model_cases(plan, whole=False, streams=STREAMS):
             for schedule in (MODEL_SCHEDULES if whole else plan.model_schedules)]
 
 
-def all_cases(plan, every_layer=False, streams=STREAMS):
+def all_cases(plan, streams=STREAMS):
     """[(shape or None, request)], the most telling first: what a time limit cuts is the end."""
     goal = plan.goal_shape
     cases = [(goal, request) for request in _on_goal_shape(plan)]
     real = [((*goal, REAL), request) for request in _on_real_layer(plan)]
     cases[_of_goal():_of_goal()] = real
-    cases += [(goal, request) for request in _solves(plan, goal, every_layer)]
     cases += model_cases(plan, streams=streams)
     for cols in plan.gram_cols:
         for dtype in ("bf16", "fp16", "fp32"):
@@ -179,12 +166,8 @@ def all_cases(plan, every_layer=False, streams=STREAMS):
         "measure": "parallel", "pattern": PATTERNS["unstructured"], "alpha": 0.9,
         "engines": engines, "iterations": plan.iterations}))
     # A layer is made once: all cases of a shape stand together.
-    for shape in dict.fromkeys((plan.parallel_shape, *plan.shapes, *plan.layers_by_shape())):
-        if shape == goal:
-            continue
-        cases += [(shape, request) for request in _solves(plan, shape, every_layer)]
-        if shape in plan.shapes:
-            cases += [(shape, request) for request in _on_other_shape(plan)]
+    for shape in plan.shapes:
+        cases += [(shape, request) for request in _on_other_shape(plan)]
     return cases
 
 

@@ -20,7 +20,6 @@ from harness import places
 from harness.process import ProgramError, TimedOut, json_lines, run
 
 SMOKE_SHARE = 0.3  # of the time, for one of its parts at most
-TIMED = ("iteration-unstructured:0.6", "iteration-2:4", "capture", "prune", "joint")
 END_SECONDS = 5  # what a part needs to write down what it has
 NCU_TIME = "gpu__time_duration.sum"
 NCU_METRICS = (f"{NCU_TIME},dram__throughput.avg.pct_of_peak_sustained_elapsed,"
@@ -79,20 +78,17 @@ def _relay(prefix, command, seconds):
 
 
 def smoke(context):
-    """Every kernel against host arithmetic, then the time of each at the goal's size."""
+    """The time of each kernel at the goal's size, and whether iterations can be captured."""
     program, limit = context.bin / "sparsefw-bench-smoke", SMOKE_SHARE * context.seconds
     try:
         names = run([program, "--list", "1"], limit, places.programs_environment()).out
     except ProgramError as error:
         item("sparsefw-bench-smoke", False, str(error))
         return
-    size = ["--rows", 24, "--cols", 64] if context.plan == "smoke" else []
+    size = ["--rows", 24, "--cols", 64, "--launches", 1] if context.plan == "smoke" else []
     for name in names.split():
         emit(begin=name)
         _relay(name, [program, "--part", name, *size], limit)
-    large = ["--rows", 16, "--cols", 64] if context.plan == "smoke" else []
-    for name in TIMED[:1] if context.plan == "smoke" else TIMED:
-        _relay(f"time of {name}", [program, "--part", name, "--timing", 1, *large], limit)
 
 
 def _benchmarks(context, part):
@@ -162,7 +158,7 @@ def profile(context):
         command = [ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics",
                    NCU_METRICS, "--kernel-name", "regex:" + "|".join(kernels),
                    "--target-processes", "all", context.bin / "sparsefw-bench-smoke", "--part",
-                   part, "--timing", 1, "--launches", NCU_LAUNCHES, "--rows", size, "--cols", size]
+                   part, "--launches", NCU_LAUNCHES, "--rows", size, "--cols", size]
         emit(begin=f"ncu {part}")
         limit = (end - time.monotonic()) / (len(NCU_KERNELS) - number)
         said, failure = "", None
@@ -219,7 +215,7 @@ class Part:
 
 
 PARTS = (
-    Part("smoke", 60, 60, smoke, "every kernel against host arithmetic, with its time; captures"),
+    Part("smoke", 60, 60, smoke, "the time of every kernel, and whether iterations can be captured"),
     Part("goal", 80, 60, lambda context: _benchmarks(context, "goal"),
          "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
     Part("ncu", 40, 30, profile, "Nsight Compute on the kernels that iterations are spent in"),

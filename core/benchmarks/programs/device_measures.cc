@@ -100,24 +100,12 @@ const char* CauseName(StopCause cause) {
   return cause == StopCause::kDeadline ? "deadline" : "cancelled";
 }
 
-// Those of the layer preset, where one is named.
 absl::StatusOr<SolveOptions> OptionsOf(const Json& request, const Pattern& pattern) {
-  SolveOptions options;
-  if (request.contains("preset")) {
-    const std::string name = request.at("preset");
-    for (const Preset preset : {Preset::kFast, Preset::kBalanced, Preset::kBest, Preset::kPaper}) {
-      if (NameOf(preset) == name) return ResolveOptions({.preset = preset}, pattern);
-    }
-    return Unknown("preset", name, "fast, balanced, best or paper");
+  const std::string name = request.at("preset");
+  for (const Preset preset : {Preset::kFast, Preset::kBalanced, Preset::kBest, Preset::kPaper}) {
+    if (NameOf(preset) == name) return ResolveOptions({.preset = preset}, pattern);
   }
-  options.alpha = request.value("alpha", 0.9);
-  options.iterations = request.value("iterations", int64_t{2000});
-  options.rel_gap = request.value("rel_gap", 0.0);
-  options.report_every = request.value("report_every", int64_t{100});
-  options.swaps = request.value("swaps", false);
-  SPARSEFW_ASSIGN_OR_RETURN(options.step_rule, RuleOf(request));
-  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
-  return options;
+  return Unknown("preset", name, "fast, balanced, best or paper");
 }
 
 }  // namespace
@@ -133,8 +121,8 @@ absl::StatusOr<Json> DeviceMeasures::Run(const Json& request) {
     if (name == "iterations" || name == "forms") return Iterations(request);
     if (name == "stages") return Stages(request);
     if (name == "parallel") return Parallel(request);
-    if (name == "solve" || name == "preset") return SolveWhole(request);
-    return Unknown("measure", name, "iterations, forms, stages, parallel, solve, preset or gram");
+    if (name == "preset") return SolveWhole(request);
+    return Unknown("measure", name, "iterations, forms, stages, parallel, preset or gram");
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }

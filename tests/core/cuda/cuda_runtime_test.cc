@@ -101,7 +101,7 @@ TEST(CudaStatusTest, ErrorsAfterWhichNothingIsKnownOfTheDeviceMeanThatItIsLost) 
 TEST(CudaStatusTest, ALaunchThatFailsNamesTheCallAndTheReason) {
   EXPECT_THAT(ToStatus(CudaError{}), IsOk());
   cuda_on_host::SetFault(cudaErrorIllegalAddress);
-  const absl::Status status = ToStatus(LaunchTakeVertexLoss(nullptr, nullptr));
+  const absl::Status status = ToStatus(LaunchBeginStep(nullptr, {}, nullptr));
   cuda_on_host::SetFault(cudaSuccess);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
   EXPECT_EQ(status.message(), absl::StrFormat("cudaLaunchKernelEx: %s (cudaErrorIllegalAddress)",

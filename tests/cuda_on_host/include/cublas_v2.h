@@ -1,9 +1,8 @@
 // cuBLAS on the host: what the project uses of it, over CBLAS.
 //
 // GemmEx takes R_32F and R_64F throughout, or R_16F and R_16BF factors with an
-// R_32F result; scalars are the host's. FAST_TF32 and FAST_16BF round R_32F
-// factors to that many bits first, so that precision shows. Sums are CBLAS's,
-// in another order than the device's.
+// R_32F result; scalars are the host's. Sums are CBLAS's, in another order than
+// the device's.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUBLAS_V2_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUBLAS_V2_H_
 
@@ -46,12 +45,7 @@ using cudaDataType = cudaDataType_t;
 
 enum cublasComputeType_t {
   CUBLAS_COMPUTE_32F = 68,
-  CUBLAS_COMPUTE_32F_PEDANTIC = 69,
   CUBLAS_COMPUTE_64F = 70,
-  CUBLAS_COMPUTE_64F_PEDANTIC = 71,
-  CUBLAS_COMPUTE_32F_FAST_16F = 74,  // not supported here
-  CUBLAS_COMPUTE_32F_FAST_16BF = 75,
-  CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 };
 
 enum cublasGemmAlgo_t {

@@ -32,8 +32,6 @@
 //   SPARSEFW_CUDA_ON_HOST_CUBLAS   the version that cuBLAS says it has (13.0.0)
 //   SPARSEFW_CUDA_ON_HOST_HANG     number of the kernel launch of the process that
 //                                  never returns, counted from 1
-//   SPARSEFW_CUDA_ON_HOST_SKIP     number of the launch that does nothing: a wrong
-//                                  result
 //   SPARSEFW_CUDA_ON_HOST_ORDER    "backward": blocks and threads run from the
 //                                  last to the first. What a missing barrier
 //                                  hides in one order shows in the other.

@@ -1,7 +1,6 @@
 #include "core/benchmarks/programs/smoke/smoke.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "absl/strings/str_format.h"
@@ -31,20 +30,6 @@ cuda::Event TimingEvent() {
 
 }  // namespace
 
-Verdict Compare(const std::vector<double>& actual, const std::vector<double>& expected,
-                double limit) {
-  if (actual.size() != expected.size()) return {INFINITY, limit};
-  double largest = 0;
-  double off = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double difference = std::abs(actual[i] - expected[i]);
-    if (std::isnan(difference)) return {INFINITY, limit};
-    off = std::max(off, difference);
-    largest = std::max(largest, std::abs(expected[i]));
-  }
-  return {largest > 0 ? off / largest : off, limit};
-}
-
 void Smoke::Begin(const std::string& name) {
   std::cout << Json{{"begin", name}}.dump() << std::endl;
 }
@@ -60,9 +45,8 @@ double Smoke::Milliseconds(const std::function<void()>& reset, const Launch& lau
   const cuda::Event begin = TimingEvent();
   const cuda::Event end = TimingEvent();
   std::vector<float> measured;
-  const int count = timing_ ? launches_ : 1;
-  const int warm_up = count > kWarmUp ? kWarmUp : 0;
-  for (int i = 0; i < count; ++i) {
+  const int warm_up = launches_ > kWarmUp ? kWarmUp : 0;
+  for (int i = 0; i < launches_; ++i) {
     if (reset) reset();
     float milliseconds = 0;
     OrDie(TimedLaunch(launch, begin.get(), end.get(), &milliseconds));
@@ -73,19 +57,10 @@ double Smoke::Milliseconds(const std::function<void()>& reset, const Launch& lau
 }
 
 void Smoke::Kernel(const std::string& name, const std::function<void()>& reset,
-                   const Launch& launch, const std::function<Verdict()>& check) {
+                   const Launch& launch) {
   Begin(name);
   const double ms = Milliseconds(reset, launch);
-  if (timing_) {
-    Report(name, true, absl::StrFormat("%.4f ms", ms), {{"ms", ms}});
-    return;
-  }
-  const Verdict verdict = check();
-  const bool ok = verdict.error <= verdict.limit;  // not so for NaN
-  // JSON has no infinity.
-  const double error = std::isfinite(verdict.error) ? verdict.error : 1e300;
-  Report(name, ok, absl::StrFormat("off by %.2g, at most %.2g", error, verdict.limit),
-         {{"ms", ms}, {"error", error}, {"limit", verdict.limit}});
+  Report(name, true, absl::StrFormat("%.4f ms", ms), {{"ms", ms}});
 }
 
 }  // namespace sparsefw::bench

@@ -1,10 +1,10 @@
-// The first look at a device: kernels one by one against host arithmetic, each timed by events.
+// The first look at a device: kernels one by one, each timed by events.
 //
 // A part is one run of the program. Every kernel gives two lines of JSON on standard output,
 // flushed at once, so that whoever reads them knows which kernel hangs or ends the program:
 //
 //   {"begin": KERNEL}
-//   {"item": KERNEL, "ok": true, "detail": TEXT, "facts": {"ms": t, "error": e, "limit": l}}
+//   {"item": KERNEL, "ok": true, "detail": TEXT, "facts": {"ms": t}}
 //
 // An error of CUDA ends the program with a message: after one of its sticky errors nothing else
 // could be measured in the same process.
@@ -28,20 +28,6 @@ namespace sparsefw::bench {
 
 inline void OrDie(const cuda::CudaError& error) { OrDie(cuda::ToStatus(error)); }
 
-// How far a result is off, and how far it may be.
-struct Verdict {
-  double error = 0;
-  double limit = 0;
-};
-
-// The largest difference to `expected`, relative to the largest expected value.
-Verdict Compare(const std::vector<double>& actual, const std::vector<double>& expected,
-                double limit);
-template <typename T>
-std::vector<double> AsDoubles(const std::vector<T>& values) {
-  return {values.begin(), values.end()};
-}
-
 // `size` elements on the device with blocking copies.
 template <typename T>
 class DeviceValues {
@@ -52,41 +38,29 @@ class DeviceValues {
   }
   explicit DeviceValues(int64_t size) : DeviceValues(std::vector<T>(static_cast<size_t>(size))) {}
 
-  void Set(const std::vector<T>& values) { Copy(buffer_.data(), values.data(), true); }
-  std::vector<T> Get() const {
-    std::vector<T> values(size_);
-    Copy(values.data(), buffer_.data(), false);
-    return values;
+  void Set(const std::vector<T>& values) {
+    OrDie(cuda::ToStatus(cudaMemcpyAsync(buffer_.data(), values.data(), size_ * sizeof(T),
+                                         cudaMemcpyHostToDevice, nullptr),
+                         "cudaMemcpyAsync"));
+    OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
   }
-  T Front() const { return Get().front(); }
   T* data() { return buffer_.data(); }
 
  private:
-  void Copy(T* to, const T* from, bool up) const {
-    OrDie(cuda::ToStatus(
-        cudaMemcpyAsync(to, from, size_ * sizeof(T),
-                        up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, nullptr),
-        "cudaMemcpyAsync"));
-    OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
-  }
-
   size_t size_;
   cuda::DeviceBuffer<T> buffer_;
 };
 
-// Takes the reports of the parts. `timing`: kernels are launched `launches` times and timed, not
-// checked.
+// Takes the reports of the parts. Kernels are launched `launches` times; the median counts.
 class Smoke {
  public:
   using Launch = std::function<absl::Status(cudaStream_t)>;
 
-  Smoke(bool timing, int launches) : timing_(timing), launches_(launches) {}
-  bool timing() const { return timing_; }
+  explicit Smoke(int launches) : launches_(launches) {}
   bool failed() const { return failed_; }
 
   // `reset` prepares the data of each launch, outside of the clock.
-  void Kernel(const std::string& name, const std::function<void()>& reset, const Launch& launch,
-              const std::function<Verdict()>& check);
+  void Kernel(const std::string& name, const std::function<void()>& reset, const Launch& launch);
   // A line of something that is no kernel.
   void Report(const std::string& name, bool ok, const std::string& detail,
               nlohmann::ordered_json facts = nlohmann::ordered_json::object());
@@ -95,7 +69,6 @@ class Smoke {
  private:
   double Milliseconds(const std::function<void()>& reset, const Launch& launch);
 
-  bool timing_;
   int launches_;
   bool failed_ = false;
 };
@@ -104,15 +77,10 @@ class Smoke {
 void SmokeDevice(Smoke& smoke);
 void SmokeIteration(Smoke& smoke, const std::string& pattern, int64_t rows, int64_t cols);
 void SmokeCapture(Smoke& smoke, int64_t rows, int64_t cols);
-void SmokeDense(Smoke& smoke, int64_t rows, int64_t cols);
-void SmokeLayerKernels(Smoke& smoke, int64_t rows, int64_t cols);
-void SmokeGramKernels(Smoke& smoke, int64_t rows, int64_t cols);
-// SparseGPT and ALPS beside the CPU; with timing also the time of their kernels.
+// SparseGPT and ALPS, and their kernels.
 void SmokePrune(Smoke& smoke, int64_t rows, int64_t cols);
-// The joint search by the engine, beside the CPU engine; with timing, its launches.
+// The joint search by the engine, and its launches.
 void SmokeJoint(Smoke& smoke, int64_t rows, int64_t cols);
-// Swaps, reconstruction and solves by the engine, beside the reference engine.
-void SmokeEngine(Smoke& smoke, const std::string& pattern, int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::bench
 

@@ -1,9 +1,5 @@
 #include "core/benchmarks/programs/smoke/smoke_iterate.h"
 
-#include <algorithm>
-#include <type_traits>
-#include <utility>
-
 #include "core/src/cuda/runtime/shared_limit.h"
 
 namespace sparsefw::bench {
@@ -16,13 +12,12 @@ constexpr double kVertexShare = 0.3;
 constexpr double kToggledShare = 0.025;
 constexpr float kOperandFactor = 0x1.0p14F;  // brings weights below 1 into the range of float16
 
-template <typename Real>
-std::vector<Real> Uniform(int64_t rows, int64_t cols, int64_t stride, std::mt19937& random) {
+std::vector<float> Uniform(int64_t rows, int64_t cols, int64_t stride, std::mt19937& random) {
   std::uniform_real_distribution<float> uniform(-0.5F, 0.5F);
-  std::vector<Real> values(static_cast<size_t>(rows * stride));
+  std::vector<float> values(static_cast<size_t>(rows * stride));
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t col = 0; col < cols; ++col) {
-      values[static_cast<size_t>(row * stride + col)] = static_cast<Real>(uniform(random));
+      values[static_cast<size_t>(row * stride + col)] = uniform(random);
     }
   }
   return values;
@@ -41,9 +36,8 @@ std::vector<BitWord> Bits(int64_t rows, int64_t cols, int64_t stride, const Choo
   return words;
 }
 
-template <typename Real>
-cuda::IterateView<Real> ShapeOf(const Pattern& pattern, int64_t rows, int64_t cols) {
-  cuda::IterateView<Real> it;
+cuda::IterateView<float> ShapeOf(const Pattern& pattern, int64_t rows, int64_t cols) {
+  cuda::IterateView<float> it;
   it.rows = rows;
   it.cols = cols;
   it.stride = cuda::StrideOf(cols);
@@ -54,8 +48,7 @@ cuda::IterateView<Real> ShapeOf(const Pattern& pattern, int64_t rows, int64_t co
 
 }  // namespace
 
-template <typename Real>
-SmokeIterate<Real>::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t cols)
+SmokeIterate::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t cols)
     : d_weights_(rows * cuda::StrideOf(cols)),
       d_gram_(cols * cuda::StrideOf(cols)),
       d_product_(rows * cuda::StrideOf(cols)),
@@ -74,17 +67,17 @@ SmokeIterate<Real>::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t c
       d_histogram_(cuda::kDigitBins + 1),
       d_partial_(3 * rows * cuda::ColumnChunks(cuda::StrideOf(cols)) + 3 * rows),
       d_row_sums_(cuda::RowSums(rows)),
-      it_(ShapeOf<Real>(pattern, rows, cols)) {
+      it_(ShapeOf(pattern, rows, cols)) {
   std::mt19937 random(7);
   const auto drawn = [&random](double share) {
     return std::uniform_real_distribution<double>()(random) < share;
   };
   const int64_t stride = it_.stride;
-  weights_ = Uniform<Real>(rows, cols, stride, random);
-  product_ = Uniform<Real>(rows, cols, stride, random);
-  vertex_product_ = Uniform<Real>(rows, cols, stride, random);
-  saliency_ = Uniform<float>(rows, cols, stride, random);
-  gram_ = Uniform<Real>(cols, cols, stride, random);
+  weights_ = Uniform(rows, cols, stride, random);
+  product_ = Uniform(rows, cols, stride, random);
+  vertex_product_ = Uniform(rows, cols, stride, random);
+  saliency_ = Uniform(rows, cols, stride, random);
+  gram_ = Uniform(cols, cols, stride, random);
   for (int64_t i = 0; i < cols; ++i) {
     for (int64_t j = 0; j < i; ++j) {
       gram_[static_cast<size_t>(i * stride + j)] = gram_[static_cast<size_t>(j * stride + i)];
@@ -123,8 +116,7 @@ SmokeIterate<Real>::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t c
   Reset();
 }
 
-template <typename Real>
-void SmokeIterate<Real>::Reset() {
+void SmokeIterate::Reset() {
   d_product_.Set(product_);
   d_vertex_product_.Set(vertex_product_);
   d_previous_.Set(previous_);
@@ -133,100 +125,9 @@ void SmokeIterate<Real>::Reset() {
   d_window_.Set({cuda::WindowPass{}});
 }
 
-template <typename Real>
-cuda::LeftOperand<Real> SmokeIterate<Real>::Operand() {
-  if constexpr (std::is_same_v<Real, float>) {
-    auto* halves = reinterpret_cast<uint16_t*>(d_out_.data());
-    return {halves, halves + it_.rows * it_.stride, kOperandFactor};
-  } else {
-    return {d_out_.data()};
-  }
+cuda::LeftOperand<float> SmokeIterate::Operand() {
+  auto* halves = reinterpret_cast<uint16_t*>(d_out_.data());
+  return {halves, halves + it_.rows * it_.stride, kOperandFactor};
 }
-
-template <typename Real>
-std::vector<double> SmokeIterate<Real>::OperandValues() const {
-  const std::vector<Real> out = d_out_.Get();
-  if constexpr (std::is_same_v<Real, float>) {
-    const auto* halves = reinterpret_cast<const uint16_t*>(out.data());
-    std::vector<double> values(out.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float sum = cuda::FloatOfHalf(halves[i]) + cuda::FloatOfHalf(halves[values.size() + i]);
-      values[i] = static_cast<double>(sum) / static_cast<double>(kOperandFactor);
-    }
-    return values;
-  } else {
-    return out;
-  }
-}
-
-template <typename Real>
-std::vector<double> SmokeIterate<Real>::Pruned(const std::vector<BitWord>& vertex) const {
-  std::vector<double> pruned(weights_.size());
-  for (size_t i = 0; i < pruned.size(); ++i) {
-    const auto at = static_cast<int64_t>(i);
-    if (IsFree(at) && !Bit(vertex, at)) pruned[i] = static_cast<double>(weights_[i]);
-  }
-  return pruned;
-}
-
-template <typename Real>
-std::vector<double> SmokeIterate<Real>::Product(const std::vector<double>& pruned) const {
-  std::vector<double> product(pruned.size());
-  const int64_t stride = it_.stride;
-  for (int64_t row = 0; row < it_.rows; ++row) {
-    for (int64_t k = 0; k < it_.cols; ++k) {
-      const double factor = pruned[static_cast<size_t>(row * stride + k)];
-      if (factor == 0) continue;
-      for (int64_t col = 0; col < it_.cols; ++col) {
-        product[static_cast<size_t>(row * stride + col)] +=
-            factor * static_cast<double>(gram_[static_cast<size_t>(k * stride + col)]);
-      }
-    }
-  }
-  return product;
-}
-
-template <typename Real>
-double SmokeIterate<Real>::Inner(const std::vector<double>& pruned,
-                                 const std::vector<Real>& product) const {
-  double sum = 0;
-  for (size_t i = 0; i < pruned.size(); ++i) sum += pruned[i] * static_cast<double>(product[i]);
-  return sum;
-}
-
-template <typename Real>
-std::vector<BitWord> SmokeIterate<Real>::SelectBySorting(const std::vector<Real>& product) const {
-  std::vector<BitWord> selected(fixed_.size());
-  const int64_t stride = it_.stride;
-  const int64_t group_rows = it_.groups.whole_matrix ? it_.rows : 1;
-  const int64_t group_cols = it_.groups.whole_matrix ? it_.cols : it_.groups.group_cols;
-  for (int64_t first_row = 0; first_row < it_.rows; first_row += group_rows) {
-    for (int64_t first = 0; first < it_.cols; first += group_cols) {
-      std::vector<std::pair<Real, int64_t>> order;
-      int64_t free_count = it_.groups.whole_matrix ? it_.free_total : it_.groups.capacity;
-      for (int64_t row = first_row; row < first_row + group_rows; ++row) {
-        for (int64_t col = first; col < first + group_cols; ++col) {
-          const int64_t i = row * stride + col;
-          const auto at = static_cast<size_t>(i);
-          if (!IsFree(i)) {
-            if (!it_.groups.whole_matrix) --free_count;
-          } else if (weights_[at] * product[at] > 0) {
-            order.emplace_back(weights_[at] * product[at], i);
-          }
-        }
-      }
-      std::sort(order.rbegin(), order.rend());
-      const auto count = static_cast<size_t>(std::max<int64_t>(free_count, 0));
-      for (size_t k = 0; k < std::min(order.size(), count); ++k) {
-        const int64_t i = order[k].second;
-        selected[static_cast<size_t>(i / 32)] |= BitWord{1} << (i % 32);
-      }
-    }
-  }
-  return selected;
-}
-
-template class SmokeIterate<float>;
-template class SmokeIterate<double>;
 
 }  // namespace sparsefw::bench

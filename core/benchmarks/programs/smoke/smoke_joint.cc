@@ -1,10 +1,8 @@
-// The joint search: by the engine beside the CPU's, and the launches of one batch, timed.
+// The joint search by the engine, and the launches of one batch, timed.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,69 +19,35 @@
 namespace sparsefw::bench {
 namespace {
 
-// How far losses may be apart. In float32 single exchanges may end in another local optimum.
-constexpr double kFloat32Limit = 1e-3;
-constexpr double kFloat64Limit = 1e-6;
-
 struct Search {
   JointResult result;
-  Matrix<float> weights;  // of the start
   double start_loss = 0;
   double seconds = 0;
 };
 
-// weights: of the start; null: as the engine reconstructs them.
-absl::StatusOr<Search> SearchOn(const Backend& backend, const StartingPoint& start,
-                                const EngineProblem& problem, Precision precision,
-                                const Matrix<float>* weights) {
+absl::StatusOr<Search> SearchFrom(const StartingPoint& start, const EngineProblem& problem) {
   Search search;
-  SPARSEFW_ASSIGN_OR_RETURN(const auto engine, backend.CreateEngine({.precision = precision}));
+  SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, FindBackend("cuda"));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto engine,
+                            backend->CreateEngine({.precision = Precision::kFloat32}));
   SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
-  if (weights == nullptr) {
-    SPARSEFW_ASSIGN_OR_RETURN(search.weights, engine->Reconstruct(start.warm, {}));
-  } else {
-    search.weights = Matrix<float>(weights->rows(), weights->cols());
-    std::copy_n(weights->data(), weights->size(), search.weights.data());
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(search.start_loss, engine->LossOfWeights(search.weights));
+  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> weights, engine->Reconstruct(start.warm, {}));
+  SPARSEFW_ASSIGN_OR_RETURN(search.start_loss, engine->LossOfWeights(weights));
   const JointRequest request = {
       .options = {.excluded = JointExcluded(start.pattern, JointAlpha(start.pattern))},
       .fixed = &start.fixed,
-      .weights = &search.weights};
+      .weights = &weights};
   const auto begin = std::chrono::steady_clock::now();
   SPARSEFW_ASSIGN_OR_RETURN(search.result, engine->SearchJointly(start.warm, request));
   search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return search;
 }
 
-void BesideCpu(Smoke& smoke, const StartingPoint& start, const EngineProblem& problem,
-               const std::string& pattern) {
-  for (const auto& [precision, words, limit] :
-       {std::tuple{Precision::kFloat64, "float64", kFloat64Limit},
-        std::tuple{Precision::kFloat32, "float32", kFloat32Limit}}) {
-    const std::string name = absl::StrFormat("%s %s joint search", pattern, words);
-    smoke.Begin(name);
-    const Search cpu =
-        OrDie(SearchOn(*OrDie(FindBackend("cpu")), start, problem, precision, nullptr));
-    const Search device =
-        OrDie(SearchOn(*OrDie(FindBackend("cuda")), start, problem, precision, &cpu.weights));
-    const double above = device.result.loss / cpu.result.loss - 1;
-    const bool ok =
-        above <= limit && device.result.converged && device.result.loss <= device.start_loss;
-    smoke.Report(
-        name, ok,
-        absl::StrFormat("%.9g after %d exchanges, the CPU has %.9g after %d", device.result.loss,
-                        device.result.exchanges, cpu.result.loss, cpu.result.exchanges),
-        {{"error", std::isfinite(above) ? above : 1e300}, {"limit", limit}});
-  }
-}
-
 void TimeSearch(Smoke& smoke, const StartingPoint& start, const EngineProblem& problem,
                 const std::string& pattern) {
   const std::string name = pattern + " joint search";
   smoke.Begin(name);
-  const Search search =
-      OrDie(SearchOn(*OrDie(FindBackend("cuda")), start, problem, Precision::kFloat32, nullptr));
+  const Search search = OrDie(SearchFrom(start, problem));
   smoke.Report(name, search.result.loss < search.start_loss,
                absl::StrFormat("%.3f s, %d exchanges, loss %.4f of the start's", search.seconds,
                                search.result.exchanges, search.result.loss / search.start_loss),
@@ -206,18 +170,14 @@ void TimeBatch(Smoke& smoke, const SyntheticLayer& layer, bool groups) {
   const std::string rows =
       absl::StrFormat(" of %d rows, %s", batch.count, groups ? "2:4" : "narrow window");
   const int64_t first = batch.sizes.room;
-  const auto verdict = [] { return Verdict{}; };
   const auto begin = [&] { timed.Begin(); };
   timed.Begin();
-  smoke.Kernel(
-      "joint tableaus" + rows, {},
-      [&](cudaStream_t stream) { return cuda::ToStatus(LaunchBuild(batch, stream)); }, verdict);
-  smoke.Kernel(
-      "joint pass" + rows, begin,
-      [&](cudaStream_t stream) { return cuda::ToStatus(LaunchPass(batch, stream)); }, verdict);
-  smoke.Kernel(
-      "joint weights" + rows, begin,
-      [&](cudaStream_t stream) { return cuda::ToStatus(LaunchWeights(batch, stream)); }, verdict);
+  smoke.Kernel("joint tableaus" + rows, {},
+               [&](cudaStream_t stream) { return cuda::ToStatus(LaunchBuild(batch, stream)); });
+  smoke.Kernel("joint pass" + rows, begin,
+               [&](cudaStream_t stream) { return cuda::ToStatus(LaunchPass(batch, stream)); });
+  smoke.Kernel("joint weights" + rows, begin,
+               [&](cudaStream_t stream) { return cuda::ToStatus(LaunchWeights(batch, stream)); });
   // As if every excluded column paid.
   const auto begin_border = [&] {
     timed.Begin(-1e30);
@@ -226,18 +186,12 @@ void TimeBatch(Smoke& smoke, const SyntheticLayer& layer, bool groups) {
                          "cudaMemsetAsync"));
     OrDie(LaunchAdmit(batch, cuda::kRoomOfRow, nullptr));
   };
-  smoke.Kernel(
-      "joint admission" + rows, begin_border,
-      [&](cudaStream_t stream) {
-        return cuda::ToStatus(LaunchAdmit(batch, cuda::kRoomOfRow, stream));
-      },
-      verdict);
-  smoke.Kernel(
-      "joint border" + rows, begin_border,
-      [&](cudaStream_t stream) {
-        return cuda::ToStatus(LaunchBorder(batch, first, cuda::kRoomOfRow, stream));
-      },
-      verdict);
+  smoke.Kernel("joint admission" + rows, begin_border, [&](cudaStream_t stream) {
+    return cuda::ToStatus(LaunchAdmit(batch, cuda::kRoomOfRow, stream));
+  });
+  smoke.Kernel("joint border" + rows, begin_border, [&](cudaStream_t stream) {
+    return cuda::ToStatus(LaunchBorder(batch, first, cuda::kRoomOfRow, stream));
+  });
 }
 
 }  // namespace
@@ -248,13 +202,8 @@ void SmokeJoint(Smoke& smoke, int64_t rows, int64_t cols) {
   for (const std::string pattern : {"per_row:0.6", "unstructured:0.6", "2:4"}) {
     const Pattern parsed = ParsePattern(pattern);
     const StartingPoint start = MakeStartingPoint(layer, parsed, JointAlpha(parsed));
-    if (smoke.timing()) {
-      TimeSearch(smoke, start, start.problem(layer), pattern);
-    } else {
-      BesideCpu(smoke, start, start.problem(layer), pattern);
-    }
+    TimeSearch(smoke, start, start.problem(layer), pattern);
   }
-  if (!smoke.timing()) return;
   for (const bool groups : {false, true}) TimeBatch(smoke, made, groups);
 }
 

@@ -1,10 +1,9 @@
 // The kernels of the CUDA engine, part by part (smoke.h):
 //
 //   sparsefw-bench-smoke --list 1                     the names of all parts, one a line
-//   sparsefw-bench-smoke --part NAME [--rows R] [--cols C]
-//   sparsefw-bench-smoke --part NAME --timing 1       event times at the size of a large layer;
-//                                                     --launches N of every kernel, the median
-//                                                     counts
+//   sparsefw-bench-smoke --part NAME [--rows R] [--cols C] [--launches N]
+//
+// Event times at the size of a large layer, the median of the launches of every kernel.
 //
 // Linked with the engine's kernels, which the module does not export. Ends with status 1 when
 // something is wrong.
@@ -19,7 +18,6 @@
 namespace sparsefw::bench {
 namespace {
 
-constexpr int64_t kRows = 96, kCols = 192;  // tiles, several words, a padded row
 constexpr int64_t kLargeSize = 4096;
 constexpr int64_t kTimedLaunches = 7;
 
@@ -29,25 +27,16 @@ struct Part {
 };
 
 std::vector<Part> AllParts() {
-  std::vector<Part> parts = {{"device", [](Smoke& smoke, int64_t, int64_t) { SmokeDevice(smoke); }},
-                             {"layer", SmokeLayerKernels},
-                             {"gram", SmokeGramKernels},
-                             {"dense", SmokeDense}};
-  for (const std::string pattern : {"unstructured:0.6", "per_row:0.6", "2:4"}) {
+  std::vector<Part> parts = {
+      {"device", [](Smoke& smoke, int64_t, int64_t) { SmokeDevice(smoke); }}};
+  for (const std::string pattern : {"unstructured:0.6", "2:4"}) {
     parts.push_back({"iteration-" + pattern, [pattern](Smoke& smoke, int64_t rows, int64_t cols) {
                        SmokeIteration(smoke, pattern, rows, cols);
                      }});
   }
   parts.push_back({"capture", SmokeCapture});
-  for (const std::string pattern : {"unstructured:0.6", "per_row:0.6", "2:4"}) {
-    parts.push_back({"engine-" + pattern, [pattern](Smoke& smoke, int64_t rows, int64_t cols) {
-                       SmokeEngine(smoke, pattern, rows / 2, cols / 2);
-                     }});
-  }
   parts.push_back({"prune", SmokePrune});
-  parts.push_back({"joint", [](Smoke& smoke, int64_t rows, int64_t cols) {
-                     SmokeJoint(smoke, smoke.timing() ? rows : rows / 8, cols);
-                   }});
+  parts.push_back({"joint", SmokeJoint});
   return parts;
 }
 
@@ -55,9 +44,8 @@ int Main(int argc, char** argv) {
   Flags flags(argc, argv);
   const std::string wanted = flags.Text("part", "");
   const bool list = flags.Integer("list", 0) != 0;
-  const bool timing = flags.Integer("timing", 0) != 0;
-  const int64_t rows = flags.Integer("rows", timing ? kLargeSize : kRows);
-  const int64_t cols = flags.Integer("cols", timing ? kLargeSize : kCols);
+  const int64_t rows = flags.Integer("rows", kLargeSize);
+  const int64_t cols = flags.Integer("cols", kLargeSize);
   const int64_t launches = flags.Integer("launches", kTimedLaunches);
   flags.Finish();
   if (rows < 1 || cols < 1) Die("--rows and --cols must be at least 1");
@@ -67,7 +55,7 @@ int Main(int argc, char** argv) {
     known += known.empty() ? part.name : ", " + part.name;
     if (list) std::cout << part.name << '\n';
     if (list || part.name != wanted) continue;
-    Smoke smoke(timing, static_cast<int>(launches));
+    Smoke smoke(static_cast<int>(launches));
     part.run(smoke, rows, cols);
     return smoke.failed() ? 1 : 0;
   }

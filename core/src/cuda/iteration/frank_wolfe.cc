@@ -53,14 +53,11 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
                                                 static_cast<size_t>(layer_.size()) * sizeof(Real),
                                                 cudaMemcpyDeviceToDevice, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTakeVertexLoss(it_.state, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
   StepState state;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  SPARSEFW_RETURN_IF_ERROR(CopyAndWait(&state, it_.state, 1, cudaMemcpyDeviceToHost, stream));
   SPARSEFW_ASSIGN_OR_RETURN(toggles_,
                             ToggleHistory::Create(IterationsOfEpoch(layer_.size()),
                                                   static_cast<int64_t>(state.pending), stream));
@@ -236,9 +233,8 @@ absl::Status FrankWolfe<Real>::CompareWithDense(bool replace) {
 template <typename Real>
 absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
   StepState state;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, context_.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(&state, it_.state, 1, cudaMemcpyDeviceToHost, context_.stream()));
   const Recurrence& at = state.recurrence;
   iteration_ = at.iteration;
   toggles_.LearnUpTo(iteration_);
@@ -257,16 +253,14 @@ absl::StatusOr<StepStats> FrankWolfe<Real>::ReadStats() {
 template <typename Real>
 absl::Status FrankWolfe<Real>::SkipSteps(const StepRequest& request) {
   StepState state;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&state, it_.state, sizeof(state), cudaMemcpyDeviceToHost, context_.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(&state, it_.state, 1, cudaMemcpyDeviceToHost, context_.stream()));
   if (state.stopped != 0 || request.count == 0) return absl::OkStatus();
   state.recurrence.iteration += request.count - 1;
   state.recurrence.step_size = ChooseStep<Real>(state);
   ++state.recurrence.iteration;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(it_.state, &state, sizeof(state), cudaMemcpyHostToDevice, context_.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(it_.state, &state, 1, cudaMemcpyHostToDevice, context_.stream()));
   return absl::OkStatus();
 }
 

@@ -112,7 +112,7 @@ CudaError LaunchTakeStep(const IterateView<Real>& it, cudaStream_t stream);
 // StepState::pending: how many coordinates the next step toggles.
 template <typename Real>
 CudaError LaunchCountToggles(const IterateView<Real>& it, cudaStream_t stream);
-// b = <D(previous), U>.
+// b = <D(previous), U>, and L = b, as it is where M is a vertex.
 template <typename Real>
 CudaError LaunchVertexLoss(const IterateView<Real>& it, cudaStream_t stream);
 // E and M, as part of LaunchSelect with kMove.
@@ -143,8 +143,6 @@ CudaError LaunchBeginStep(StepState* state, const StepOptions& options, cudaStre
 // The start: the state of iteration 0 but for the losses, and M_0 = `previous`.
 template <typename Real>
 CudaError LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream);
-// L = b, as it is where M is a vertex.
-CudaError LaunchTakeVertexLoss(StepState* state, cudaStream_t stream);
 
 // round(M_t) with the fixed set into `mask`, ties by `saliency` [rows, stride];
 // it.partial begins with ||M_t - round(M_t)||_1 of every block that

@@ -155,10 +155,6 @@ __global__ void __launch_bounds__(kBlockThreads) InitialEntriesKernel(IterateVie
   it.entries[row * it.stride + col] = BitOf(it.previous + row * it.words(), col) ? 1 : 0;
 }
 
-__global__ void TakeVertexLossKernel(StepState* state) {
-  state->recurrence.relaxed_loss = state->recurrence.vertex_loss;
-}
-
 int64_t ColumnBlocks(int64_t stride) { return (stride + kBlockThreads - 1) / kBlockThreads; }
 
 }  // namespace
@@ -195,10 +191,6 @@ CudaError LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream)
       Launch(InitialStateKernel, {.threads = 1}, stream, it.state, it.scratch.window));
   return Launch(InitialEntriesKernel<Real>,
                 {.blocks_x = it.rows, .blocks_y = ColumnBlocks(it.stride)}, stream, it);
-}
-
-CudaError LaunchTakeVertexLoss(StepState* state, cudaStream_t stream) {
-  return Launch(TakeVertexLossKernel, {.threads = 1}, stream, state);
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                                \

@@ -5,7 +5,6 @@
 // at the same time share the columns, so that the part of G that they read
 // stays in the L2 cache: docs/adr/0011 has the figures.
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
-#include "core/src/cuda/iteration/toggles.cuh"
 #include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -17,6 +16,13 @@ namespace {
 constexpr int kListedWords = 64;
 constexpr int kListedColumns = kListedWords * 32;
 constexpr int kColumnsOfThread = static_cast<int>(kColumnsOfBlock) / kBlockThreads;
+
+// The change of D(V) where a weight enters or leaves the vertex.
+template <typename Real>
+__device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
+  const Real weight = it.weights[row * it.stride + col];
+  return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
+}
 
 // The toggles of kListedWords words of a row, in ascending order.
 template <typename Real>
@@ -158,10 +164,10 @@ __global__ void TakeStepKernel(StepState* state, const double* partial, int64_t 
   TakeStep(state->recurrence, eta);
 }
 
-// b alone, without a step.
+// b alone, without a step, and L = b.
 __global__ void VertexLossKernel(StepState* state, const double* partial, int64_t count) {
   const double sum = SumOf(partial, count);
-  if (threadIdx.x == 0) state->recurrence.vertex_loss = sum;
+  if (threadIdx.x == 0) state->recurrence.vertex_loss = state->recurrence.relaxed_loss = sum;
 }
 
 // partial[row] = <D(previous), U> of the row.

@@ -62,10 +62,7 @@ void BatchSearch<Real>::Size(const std::vector<RowWindow>& windows,
 template <typename Real>
 template <typename T>
 absl::Status BatchSearch<Real>::Copy(const T* from, T* to, int64_t count, cudaMemcpyKind kind) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(to, from, Index(count) * sizeof(T), kind, context_.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
-  return absl::OkStatus();
+  return CopyAndWait(to, from, count, kind, context_.stream());
 }
 
 template <typename Real>

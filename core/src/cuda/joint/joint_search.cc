@@ -9,9 +9,9 @@
 #include "core/src/cuda/joint/batch_search.h"
 #include "core/src/cuda/joint/joint_memory.h"
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
-#include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
@@ -140,21 +140,18 @@ class JointSearch {
   // ||(W - weights) X||^2 of every row in the scale of the layer, by the gram as it is now;
   // products_ = (W - weights) G. `factor`: of the weights.
   absl::StatusOr<std::vector<double>> Losses(DeviceBuffer<float>& weights, double factor) {
-    const ReconstructedRows<Real> all = {.rows = rows(),
-                                         .cols = layer_.cols,
-                                         .stride = layer_.stride,
-                                         .weights = layer_.weights.data(),
-                                         .kept = nullptr,
-                                         .result = weights.data(),
-                                         .factor = factor,
-                                         .dtype = problem_.weights.dtype()};
+    const RawRows missing = {
+        .weights = {layer_.weights.data(), DTypeOf<Real>(), rows(), layer_.cols},
+        .stride = layer_.stride,
+        .other = weights.data(),
+        .other_factor = factor};
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchMissingColumns(all, first, count, depth, out, context_.stream()));
+      return ToStatus(LaunchRawColumns(missing, first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, rows(), fill, products_.data(), context_));
-    SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Create(rows(), context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Zeroed(rows(), context_.stream()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchRowLosses(all, products_.data(), losses.data(), context_.stream()));
+        LaunchAddRowDots(missing, products_.data(), losses.data(), context_.stream()));
     return Downloaded(losses);
   }
 

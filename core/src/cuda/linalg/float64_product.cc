@@ -31,8 +31,9 @@ absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillCo
     const Real* gram = layer.gram.data() + first * layer.stride;
     const void* stripe = gram;
     if constexpr (kConverts) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(
-          LaunchWiden(gram, count * layer.stride, right.data(), context.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert<double>({gram, DType::kF32, count, layer.stride},
+                                                          1, right.data(), layer.stride,
+                                                          context.stream()));
       stripe = right.data();
     }
     SPARSEFW_RETURN_IF_ERROR(context.product().Multiply({.rows = rows,

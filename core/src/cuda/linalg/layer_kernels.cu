@@ -39,11 +39,6 @@ __global__ void SymmetriseKernel(RawMatrix gram, double factor, Real* out, int64
   out[row * stride + col] = static_cast<Real>(0.5 * (entry + mirrored));
 }
 
-__global__ void WidenKernel(const float* from, int64_t count, double* to) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (i < count) to[i] = static_cast<double>(from[i]);
-}
-
 int64_t ColumnBlocks(int64_t cols) { return (cols + kBlockThreads - 1) / kBlockThreads; }
 
 }  // namespace
@@ -73,10 +68,6 @@ CudaError LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int6
   return Launch(SymmetriseKernel<Real>,
                 {.blocks_x = gram.rows, .blocks_y = ColumnBlocks(gram.cols)}, stream, gram, factor,
                 out, stride);
-}
-
-CudaError LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream) {
-  return Launch(WidenKernel, {.blocks_x = ColumnBlocks(count)}, stream, from, count, to);
 }
 
 template CudaError LaunchConvert<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);

@@ -27,9 +27,6 @@ template <typename Real>
 CudaError LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
                            cudaStream_t stream);
 
-// to [count] = from, exactly.
-CudaError LaunchWiden(const float* from, int64_t count, double* to, cudaStream_t stream);
-
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_LAYER_KERNELS_H_

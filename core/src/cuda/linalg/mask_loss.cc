@@ -43,9 +43,11 @@ class LossSum {
   absl::StatusOr<double> Run() {
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     const RawRows rows = {.weights = weights_,
+                          .stride = weights_.cols,
                           .kept = kept_.data(),
                           .other = other_weights_.data(),
-                          .factor = scale_.weights_factor()};
+                          .factor = scale_.weights_factor(),
+                          .other_factor = scale_.weights_factor()};
     for (int64_t row = 0; row < gram_.rows; row += stripe_) {
       SPARSEFW_RETURN_IF_ERROR(AddStripe(rows, row, std::min(stripe_, gram_.rows - row)));
     }

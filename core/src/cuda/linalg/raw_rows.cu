@@ -7,14 +7,14 @@ namespace sparsefw::cuda {
 namespace {
 
 __device__ double Missing(const RawRows& rows, int64_t row, int64_t col) {
-  const int64_t cols = rows.weights.cols;
-  const int64_t index = row * cols + col;
-  const double weight = RawValue(rows.weights.data, rows.weights.dtype, index);
+  const int64_t index = row * rows.stride + col;
+  const double weight = RawValue(rows.weights.data, rows.weights.dtype, index) * rows.factor;
   if (rows.other != nullptr) {
-    return (weight - static_cast<double>(rows.other[index])) * rows.factor;
+    return weight - static_cast<double>(rows.other[index]) * rows.other_factor;
   }
-  const int64_t words = (cols + kRowAlignment - 1) / kRowAlignment * (kRowAlignment / 32);
-  return BitOf(rows.kept + row * words, col) ? 0 : weight * rows.factor;
+  const int64_t words =
+      (rows.weights.cols + kRowAlignment - 1) / kRowAlignment * (kRowAlignment / 32);
+  return BitOf(rows.kept + row * words, col) ? 0 : weight;
 }
 
 // One block a row.
@@ -28,10 +28,9 @@ __global__ void RawColumnsKernel(RawRows rows, int64_t first, int64_t count, int
 
 __global__ void AddRowDotsKernel(RawRows rows, const double* product, double* sums) {
   const int64_t row = blockIdx.x;
-  const int64_t cols = rows.weights.cols;
   double sum = 0;
-  for (int64_t col = threadIdx.x; col < cols; col += kBlockThreads) {
-    sum += Missing(rows, row, col) * product[row * cols + col];
+  for (int64_t col = threadIdx.x; col < rows.weights.cols; col += kBlockThreads) {
+    sum += Missing(rows, row, col) * product[row * rows.stride + col];
   }
   sum = BlockSum(sum);
   if (threadIdx.x == 0) sums[row] += sum;
@@ -41,7 +40,7 @@ __global__ void AddRowDotsKernel(RawRows rows, const double* product, double* su
 
 RawRows RawRows::Rows(int64_t first, int64_t count) const {
   RawRows part = *this;
-  const int64_t elements = first * weights.cols;
+  const int64_t elements = first * stride;
   const auto* bytes = static_cast<const unsigned char*>(weights.data);
   part.weights.data = bytes + elements * static_cast<int64_t>(SizeOf(weights.dtype));
   part.weights.rows = count;

@@ -1,4 +1,4 @@
-// D = W.(1 - M), or W minus other weights, from W as it is given.
+// D = W.(1 - M), or W minus other weights, from W as it is given or as a layer has it.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_
 
@@ -15,10 +15,12 @@ namespace sparsefw::cuda {
 // Rows of W on the device and what is taken away from them, either `kept`,
 // which keeps W's own weights, or `other`. Views; no ownership.
 struct RawRows {
-  RawMatrix weights;
+  RawMatrix weights;              // its rows stride apart
+  int64_t stride = 0;             // of the weights, of `other` and of products
   const BitWord* kept = nullptr;  // [rows, StrideOf(cols) / 32]
-  const float* other = nullptr;   // [rows, cols]
-  double factor = 1;              // of D
+  const float* other = nullptr;   // [rows, stride]
+  double factor = 1;              // of the weights, an exact power of two
+  double other_factor = 1;        // of `other`, an exact power of two or 0
 
   // The same from row `first` on.
   RawRows Rows(int64_t first, int64_t count) const;
@@ -28,7 +30,7 @@ struct RawRows {
 CudaError LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, int64_t depth,
                            double* out, cudaStream_t stream);
 
-// sums[row] += <D, product> of the row, product [rows, cols].
+// sums[row] += <D, product> of the row, product [rows, stride].
 CudaError LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
                            cudaStream_t stream);
 

@@ -20,9 +20,7 @@ absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, float factor
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchCountMisfits(values.data(), values.size(), factor, misfits.data(), stream));
   int count = 0;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&count, misfits.data(), sizeof(count), cudaMemcpyDeviceToHost, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  SPARSEFW_RETURN_IF_ERROR(CopyAndWait(&count, misfits.data(), 1, cudaMemcpyDeviceToHost, stream));
   return count;
 }
 

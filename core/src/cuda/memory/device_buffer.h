@@ -80,6 +80,16 @@ class DeviceBuffer {
   cudaStream_t stream_ = nullptr;
 };
 
+// Copies `count` elements between the host and the device, and waits for the stream.
+template <typename T>
+absl::Status CopyAndWait(T* to, const T* from, int64_t count, cudaMemcpyKind kind,
+                         cudaStream_t stream) {
+  SPARSEFW_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(count) * sizeof(T), kind, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
 // Page-locked memory of the host: copies from and to it run beside the host.
 template <typename T>
 class PinnedBuffer {

@@ -26,10 +26,8 @@ absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream) {
   SPARSEFW_ASSIGN_OR_RETURN(auto partial, DeviceBuffer<double>::Create(blocks, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMaxAbs(matrix, partial.data(), stream));
   std::vector<double> largest(static_cast<size_t>(blocks));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(largest.data(), partial.data(),
-                                                largest.size() * sizeof(double),
-                                                cudaMemcpyDeviceToHost, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(largest.data(), partial.data(), blocks, cudaMemcpyDeviceToHost, stream));
   return *std::max_element(largest.begin(), largest.end());
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/layer_view.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/memory/device_buffer.h"
@@ -30,7 +29,6 @@ struct DeviceLayer {
 
   int64_t words() const { return stride / 32; }
   int64_t size() const { return rows * stride; }
-  LayerView<Real> view() const { return {rows, cols, stride, weights.data(), gram.data()}; }
 };
 
 template <typename Real>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
@@ -96,11 +97,17 @@ class Reconstruction {
 
   // Losses of the panel's weights in each row; product_ = (W - weights) G.
   absl::Status RowLosses(const ReconstructedRows<Real>& panel, double* losses) {
+    const RawRows missing = {.weights = {panel.weights, DTypeOf<Real>(), panel.rows, panel.cols},
+                             .stride = panel.stride,
+                             .other = panel.result,
+                             .other_factor = panel.factor};
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchMissingColumns(panel, first, count, depth, out, context_.stream()));
+      return ToStatus(LaunchRawColumns(missing, first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, panel.rows, fill, product_.data(), context_));
-    return ToStatus(LaunchRowLosses(panel, product_.data(), losses, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
+        losses, 0, static_cast<size_t>(panel.rows) * sizeof(double), context_.stream()));
+    return ToStatus(LaunchAddRowDots(missing, product_.data(), losses, context_.stream()));
   }
 
   absl::Status Download(int64_t first, int64_t rows) {

@@ -24,13 +24,6 @@ __device__ void TakeMasked(const ReconstructedRows<Real>& panel, int64_t row) {
   }
 }
 
-template <typename Real>
-__device__ double Missing(const ReconstructedRows<Real>& panel, int64_t row, int64_t col) {
-  const int64_t index = row * panel.stride + col;
-  return static_cast<double>(panel.weights[index]) -
-         static_cast<double>(panel.result[index]) * panel.factor;
-}
-
 // All of them: one block a row.
 template <typename Real>
 __global__ void TakeMaskedKernel(ReconstructedRows<Real> panel) {
@@ -59,27 +52,6 @@ __global__ void TakeSolutionKernel(ReconstructedRows<Real> panel, const Real* so
   }
 }
 
-template <typename Real>
-__global__ void MissingColumnsKernel(ReconstructedRows<Real> panel, int64_t first, int64_t count,
-                                     int64_t depth, double* out) {
-  const int64_t row = blockIdx.x;
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
-    out[row * depth + i] = Missing(panel, row, first + i);
-  }
-}
-
-template <typename Real>
-__global__ void RowLossesKernel(ReconstructedRows<Real> panel, const double* product,
-                                double* losses) {
-  const int64_t row = blockIdx.x;
-  double loss = 0;
-  for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
-    loss += Missing(panel, row, col) * product[row * panel.stride + col];
-  }
-  loss = BlockSum(loss);
-  if (threadIdx.x == 0) losses[row] = loss;
-}
-
 }  // namespace
 
 template <typename Real>
@@ -100,29 +72,11 @@ CudaError LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* s
   return Launch(TakeSolutionKernel<Real>, {.blocks_x = panel.rows}, stream, panel, solution);
 }
 
-template <typename Real>
-CudaError LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first, int64_t count,
-                               int64_t depth, double* out, cudaStream_t stream) {
-  return Launch(MissingColumnsKernel<Real>, {.blocks_x = panel.rows}, stream, panel, first, count,
-                depth, out);
-}
-
-template <typename Real>
-CudaError LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
-                          double* losses, cudaStream_t stream) {
-  return Launch(RowLossesKernel<Real>, {.blocks_x = panel.rows}, stream, panel, product, losses);
-}
-
-#define SPARSEFW_INSTANTIATE(Real)                                                           \
-  template CudaError LaunchTakeMasked(const ReconstructedRows<Real>&, cudaStream_t);         \
-  template CudaError LaunchKeepBetter(const ReconstructedRows<Real>&, const double*,         \
-                                      const double*, cudaStream_t);                          \
-  template CudaError LaunchTakeSolution(const ReconstructedRows<Real>&, const Real*,         \
-                                        cudaStream_t);                                       \
-  template CudaError LaunchMissingColumns(const ReconstructedRows<Real>&, int64_t, int64_t,  \
-                                          int64_t, double*, cudaStream_t);                   \
-  template CudaError LaunchRowLosses(const ReconstructedRows<Real>&, const double*, double*, \
-                                     cudaStream_t);
+#define SPARSEFW_INSTANTIATE(Real)                                                   \
+  template CudaError LaunchTakeMasked(const ReconstructedRows<Real>&, cudaStream_t); \
+  template CudaError LaunchKeepBetter(const ReconstructedRows<Real>&, const double*, \
+                                      const double*, cudaStream_t);                  \
+  template CudaError LaunchTakeSolution(const ReconstructedRows<Real>&, const Real*, cudaStream_t);
 SPARSEFW_INSTANTIATE(float)
 SPARSEFW_INSTANTIATE(double)
 #undef SPARSEFW_INSTANTIATE

@@ -41,16 +41,6 @@ template <typename Real>
 CudaError LaunchTakeSolution(const ReconstructedRows<Real>& panel, const Real* solution,
                              cudaStream_t stream);
 
-// out [rows, depth] = W - result, scaled: columns [first, first + count) of it.
-template <typename Real>
-CudaError LaunchMissingColumns(const ReconstructedRows<Real>& panel, int64_t first, int64_t count,
-                               int64_t depth, double* out, cudaStream_t stream);
-
-// losses[row] = <W - result, product> of the row, product [rows, stride].
-template <typename Real>
-CudaError LaunchRowLosses(const ReconstructedRows<Real>& panel, const double* product,
-                          double* losses, cudaStream_t stream);
-
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_RECONSTRUCTED_ROWS_H_

@@ -40,8 +40,8 @@ absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
   SPARSEFW_ASSIGN_OR_RETURN(result.active_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.from_, DeviceBuffer<int>::Create(rows, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.unfinished_, DeviceBuffer<int>::Create(1, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchPreconditioner(layer.view(), result.preconditioner_.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchPreconditioner(layer.gram.data(), layer.cols, layer.stride,
+                                                     result.preconditioner_.data(), stream));
   return result;
 }
 
@@ -104,10 +104,8 @@ absl::StatusOr<int64_t> RowConjugateGradients<Real>::CountUnfinished() {
 template <typename Real>
 absl::Status RowConjugateGradients<Real>::LeaveOutDone(int64_t rows) {
   std::vector<GradientRow> states(static_cast<size_t>(rows));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(states.data(), rows_.data(),
-                                                states.size() * sizeof(GradientRow),
-                                                cudaMemcpyDeviceToHost, context_.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(states.data(), rows_.data(), rows, cudaMemcpyDeviceToHost, context_.stream()));
   std::vector<int> from;
   std::vector<int> stay;
   for (size_t position = 0; position < positions_.size(); ++position) {

@@ -90,11 +90,11 @@ __global__ void GatherKernel(const Real* direction, const int* from, int64_t str
 }  // namespace
 
 template <typename Real>
-CudaError LaunchPreconditioner(const LayerView<Real>& layer, Real* preconditioner,
+CudaError LaunchPreconditioner(const Real* gram, int64_t cols, int64_t stride, Real* preconditioner,
                                cudaStream_t stream) {
-  const int64_t blocks = (layer.stride + kBlockThreads - 1) / kBlockThreads;
-  return Launch(PreconditionerKernel<Real>, {.blocks_x = blocks}, stream, layer.gram, layer.cols,
-                layer.stride, preconditioner);
+  const int64_t blocks = (stride + kBlockThreads - 1) / kBlockThreads;
+  return Launch(PreconditionerKernel<Real>, {.blocks_x = blocks}, stream, gram, cols, stride,
+                preconditioner);
 }
 
 template <typename Real>
@@ -117,12 +117,12 @@ CudaError LaunchGather(const Real* direction, const int* from, int64_t count, in
   return Launch(GatherKernel<Real>, {.blocks_x = count}, stream, direction, from, stride, to);
 }
 
-#define SPARSEFW_INSTANTIATE(Real)                                                            \
-  template CudaError LaunchPreconditioner(const LayerView<Real>&, Real*, cudaStream_t);       \
-  template CudaError LaunchBeginGradients(const GradientPanel<Real>&, int64_t, const double*, \
-                                          const double*, int*, cudaStream_t);                 \
-  template CudaError LaunchGradientStep(const GradientPanel<Real>&, int64_t, int64_t, int*,   \
-                                        cudaStream_t);                                        \
+#define SPARSEFW_INSTANTIATE(Real)                                                             \
+  template CudaError LaunchPreconditioner(const Real*, int64_t, int64_t, Real*, cudaStream_t); \
+  template CudaError LaunchBeginGradients(const GradientPanel<Real>&, int64_t, const double*,  \
+                                          const double*, int*, cudaStream_t);                  \
+  template CudaError LaunchGradientStep(const GradientPanel<Real>&, int64_t, int64_t, int*,    \
+                                        cudaStream_t);                                         \
   template CudaError LaunchGather(const Real*, const int*, int64_t, int64_t, Real*, cudaStream_t);
 SPARSEFW_INSTANTIATE(float)
 SPARSEFW_INSTANTIATE(double)

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "core/src/cuda/linalg/layer_view.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/reconstruct/gradient_row.h"
 #include "core/src/cuda/runtime/cuda_error.h"
@@ -33,7 +32,7 @@ struct GradientPanel {
 };
 
 template <typename Real>
-CudaError LaunchPreconditioner(const LayerView<Real>& layer, Real* preconditioner,
+CudaError LaunchPreconditioner(const Real* gram, int64_t cols, int64_t stride, Real* preconditioner,
                                cudaStream_t stream);
 
 // d = 0, r = `residual` [count, stride] on the mask, p = z of rows 0 .. count - 1,

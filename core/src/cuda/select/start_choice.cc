@@ -28,9 +28,8 @@ absl::StatusOr<DeviceSaliency> DeviceSaliency::Upload(const SaliencySource& sour
   SPARSEFW_ASSIGN_OR_RETURN(saliency.terms_,
                             DeviceBuffer<double>::Create(std::ssize(all), context.stream()));
   double* const data = saliency.terms_.data();
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(data, all.data(), all.size() * sizeof(double),
-                                                cudaMemcpyHostToDevice, context.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context.stream()));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(data, all.data(), std::ssize(all), cudaMemcpyHostToDevice, context.stream()));
   saliency.view_.factor = data;
   if (!terms.row.empty()) {
     saliency.view_.column = data + weights.cols;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/src/cuda/linalg/float64_product.h"
+#include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
@@ -49,11 +50,15 @@ class SwapRefinement {
     }
     SPARSEFW_RETURN_IF_ERROR(Allocate());
     SPARSEFW_RETURN_IF_ERROR(ChooseSharedBytes());
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchDiagonal(layer_.view(), diagonal_.data(), reach_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchDiagonal(layer_.gram.data(), layer_.cols, layer_.stride,
+                                                 diagonal_.data(), reach_.data(),
+                                                 context_.stream()));
+    const RawRows pruned = {
+        .weights = {layer_.weights.data(), DTypeOf<Real>(), layer_.rows, layer_.cols},
+        .stride = layer_.stride,
+        .kept = kept_.data()};
     const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchPrunedColumns(layer_.view(), kept_.data(), first, count, depth, out,
-                                          context_.stream()));
+      return ToStatus(LaunchRawColumns(pruned, first, count, depth, out, context_.stream()));
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
@@ -198,10 +203,7 @@ class SwapRefinement {
   // Waits for the stream.
   template <typename T>
   absl::Status Download(const T* from, std::vector<T>& to) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T),
-                                                  cudaMemcpyDeviceToHost, context_.stream()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
-    return absl::OkStatus();
+    return CopyAndWait(to.data(), from, std::ssize(to), cudaMemcpyDeviceToHost, context_.stream());
   }
 
   const DeviceLayer<Real>& layer_;

@@ -33,19 +33,6 @@ __global__ void ReachKernel(const Real* gram, int64_t cols, int64_t stride, cons
 
 // One block a row.
 template <typename Real>
-__global__ void PrunedColumnsKernel(const Real* weights, int64_t stride, const BitWord* kept,
-                                    int64_t first, int64_t count, int64_t depth, double* out) {
-  const int64_t row = blockIdx.x;
-  const BitWord* bits = kept + row * (stride / 32);
-  for (int64_t i = threadIdx.x; i < count; i += kBlockThreads) {
-    const int64_t col = first + i;
-    const auto weight = static_cast<double>(weights[row * stride + col]);
-    out[row * depth + i] = BitOf(bits, col) ? 0 : weight;
-  }
-}
-
-// One block a row.
-template <typename Real>
 __global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
   const int64_t row = blockIdx.x;
   const BitWord* kept = state.kept + row * (state.stride / 32);
@@ -65,20 +52,12 @@ __global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
 }  // namespace
 
 template <typename Real>
-CudaError LaunchDiagonal(const LayerView<Real>& layer, double* diagonal, double* reach,
-                         cudaStream_t stream) {
-  const int64_t blocks = (layer.stride + kBlockThreads - 1) / kBlockThreads;
-  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream,
-                                       layer.gram, layer.cols, layer.stride, diagonal));
-  return Launch(ReachKernel<Real>, {.blocks_x = layer.cols}, stream, layer.gram, layer.cols,
-                layer.stride, diagonal, reach);
-}
-
-template <typename Real>
-CudaError LaunchPrunedColumns(const LayerView<Real>& layer, const BitWord* kept, int64_t first,
-                              int64_t count, int64_t depth, double* out, cudaStream_t stream) {
-  return Launch(PrunedColumnsKernel<Real>, {.blocks_x = layer.rows}, stream, layer.weights,
-                layer.stride, kept, first, count, depth, out);
+CudaError LaunchDiagonal(const Real* gram, int64_t cols, int64_t stride, double* diagonal,
+                         double* reach, cudaStream_t stream) {
+  const int64_t blocks = (stride + kBlockThreads - 1) / kBlockThreads;
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
+      Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream, gram, cols, stride, diagonal));
+  return Launch(ReachKernel<Real>, {.blocks_x = cols}, stream, gram, cols, stride, diagonal, reach);
 }
 
 template <typename Real>
@@ -86,12 +65,8 @@ CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaS
   return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state, tolerance);
 }
 
-template CudaError LaunchDiagonal(const LayerView<float>&, double*, double*, cudaStream_t);
-template CudaError LaunchDiagonal(const LayerView<double>&, double*, double*, cudaStream_t);
-template CudaError LaunchPrunedColumns(const LayerView<float>&, const BitWord*, int64_t, int64_t,
-                                       int64_t, double*, cudaStream_t);
-template CudaError LaunchPrunedColumns(const LayerView<double>&, const BitWord*, int64_t, int64_t,
-                                       int64_t, double*, cudaStream_t);
+template CudaError LaunchDiagonal(const float*, int64_t, int64_t, double*, double*, cudaStream_t);
+template CudaError LaunchDiagonal(const double*, int64_t, int64_t, double*, double*, cudaStream_t);
 template CudaError LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
 template CudaError LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "core/src/cuda/linalg/layer_view.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/swaps/swap_state.h"
@@ -17,13 +16,8 @@ namespace sparsefw::cuda {
 // infinite where a zero divides: it bounds what a partner of p can gain by
 // being in the same row, G positive semi-definite or not. [stride] each.
 template <typename Real>
-CudaError LaunchDiagonal(const LayerView<Real>& layer, double* diagonal, double* reach,
-                         cudaStream_t stream);
-
-// out [rows, depth] = W.(1 - M), columns [first, first + count) of it.
-template <typename Real>
-CudaError LaunchPrunedColumns(const LayerView<Real>& layer, const BitWord* kept, int64_t first,
-                              int64_t count, int64_t depth, double* out, cudaStream_t stream);
+CudaError LaunchDiagonal(const Real* gram, int64_t cols, int64_t stride, double* diagonal,
+                         double* reach, cudaStream_t stream);
 
 // tolerance[row] from E of the start: core/src/frank_wolfe/swap_tolerance.h.
 template <typename Real>

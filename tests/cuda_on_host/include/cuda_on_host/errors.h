@@ -1,4 +1,4 @@
-// CUDA 13's error codes: names, values, and words close to CUDA's own.
+// CUDA 13's error codes in use: names, values, and words close to CUDA's own.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUDA_ON_HOST_ERRORS_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUDA_ON_HOST_ERRORS_H_
 
@@ -8,34 +8,20 @@
   X(cudaErrorInvalidValue, 1, "invalid argument") \
   X(cudaErrorMemoryAllocation, 2, "out of memory") \
   X(cudaErrorInitializationError, 3, "initialization error") \
-  X(cudaErrorCudartUnloading, 4, "driver shutting down") \
   X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument") \
   X(cudaErrorInvalidPitchValue, 12, "invalid pitch argument") \
-  X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer") \
-  X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy") \
   X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library") \
   X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version") \
-  X(cudaErrorCallRequiresNewerDriver, 36, "API call is not supported in the installed CUDA driver") \
   X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable") \
-  X(cudaErrorIncompatibleDriverContext, 49, "incompatible driver context") \
   X(cudaErrorInvalidDeviceFunction, 98, "invalid device function") \
   X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected") \
   X(cudaErrorInvalidDevice, 101, "invalid device ordinal") \
-  X(cudaErrorDeviceNotLicensed, 102, "device doesn't have valid Grid license") \
-  X(cudaErrorInvalidKernelImage, 200, "device kernel image is invalid") \
-  X(cudaErrorDeviceUninitialized, 201, "invalid device context") \
-  X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device") \
   X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered") \
-  X(cudaErrorInvalidPtx, 218, "a PTX JIT compilation failed") \
   X(cudaErrorNvlinkUncorrectable, 220, "uncorrectable NVLink error detected during the execution") \
-  X(cudaErrorUnsupportedPtxVersion, 222, "the provided PTX was compiled with an unsupported toolchain.") \
   X(cudaErrorContained, 226, "an exception contained by the device's error containment") \
-  X(cudaErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS") \
   X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle") \
   X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state") \
-  X(cudaErrorNotReady, 600, "device not ready") \
   X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered") \
-  X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch") \
   X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated") \
   X(cudaErrorContextIsDestroyed, 709, "context is destroyed") \
   X(cudaErrorAssert, 710, "device-side assert triggered") \
@@ -46,25 +32,13 @@
   X(cudaErrorInvalidPc, 718, "invalid program counter") \
   X(cudaErrorLaunchFailure, 719, "unspecified launch failure") \
   X(cudaErrorTensorMemoryLeak, 721, "tensor memory was not completely deallocated") \
-  X(cudaErrorNotPermitted, 800, "operation not permitted") \
   X(cudaErrorNotSupported, 801, "operation not supported") \
   X(cudaErrorSystemNotReady, 802, "system not yet initialized") \
   X(cudaErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination") \
-  X(cudaErrorCompatNotSupportedOnDevice, 804, "forward compatibility was attempted on non supported HW") \
-  X(cudaErrorMpsConnectionFailed, 805, "MPS client failed to connect to the MPS control daemon or the MPS server") \
-  X(cudaErrorMpsRpcFailure, 806, "the remote procedural call between the MPS server and the MPS client failed") \
-  X(cudaErrorMpsServerNotReady, 807, "MPS server is not ready to accept new MPS client requests") \
-  X(cudaErrorMpsClientTerminated, 810, "the MPS client was terminated by the MPS server") \
   X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing") \
   X(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture") \
-  X(cudaErrorStreamCaptureMerge, 902, "operation would result in a merge of separate capture sequences") \
-  X(cudaErrorStreamCaptureUnmatched, 903, "capture was not ended in the same stream as it began") \
-  X(cudaErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work") \
-  X(cudaErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream") \
-  X(cudaErrorStreamCaptureImplicit, 906, "operation would make the legacy stream depend on a capturing blocking stream") \
   X(cudaErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream") \
   X(cudaErrorStreamCaptureWrongThread, 908, "attempt to terminate a thread-local capture sequence from another thread") \
-  X(cudaErrorTimeout, 909, "the wait operation timed out") \
   X(cudaErrorExternalDevice, 911, "an exception on an external device") \
   X(cudaErrorUnknown, 999, "unknown error")
 // clang-format on

@@ -5,10 +5,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
-#define __grid_constant__
 #define __launch_bounds__(...)
-#define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
 
 // A block runs on one thread of the host, blocks follow each other there, so

@@ -17,39 +17,26 @@ using cudaMemPool_t = struct CUmemPoolHandle_st*;
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
-  size_t sharedMemPerBlock;
-  int regsPerBlock;
-  int warpSize;
-  int maxThreadsPerBlock;
   int major;
   int minor;
   int multiProcessorCount;
   int pciDomainID;
   int pciBusID;
   int pciDeviceID;
-  int l2CacheSize;
-  int maxThreadsPerMultiProcessor;
-  size_t sharedMemPerMultiprocessor;
-  size_t sharedMemPerBlockOptin;
 };
 
 enum cudaMemcpyKind {
-  cudaMemcpyHostToHost = 0,
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
-  cudaMemcpyDefault = 4,
 };
 
 enum cudaStreamCaptureMode {
-  cudaStreamCaptureModeGlobal = 0,
   cudaStreamCaptureModeThreadLocal = 1,
-  cudaStreamCaptureModeRelaxed = 2,
 };
 
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 
 enum cudaMemPoolAttr {
@@ -61,10 +48,8 @@ enum cudaDeviceAttr {
   cudaDevAttrMemoryPoolsSupported = 115,
 };
 
-inline constexpr unsigned cudaDeviceScheduleAuto = 0;
 inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 
-inline constexpr unsigned cudaStreamDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventBlockingSync = 1;
@@ -82,12 +67,9 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
-cudaError_t cudaDeviceSynchronize();
 
 // Memory. The device's is filled with 0xff; copies are refused unless device
 // pointers are the device's, in full, and host pointers are not.
-cudaError_t cudaMalloc(void** pointer, size_t bytes);
-cudaError_t cudaFree(void* pointer);
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream);
 // The pool keeps nothing: what is freed is free.
@@ -102,13 +84,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream = nullptr);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr);
-cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t stream = nullptr);
 
-template <typename T>
-cudaError_t cudaMalloc(T** pointer, size_t bytes) {
-  return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
-}
 template <typename T>
 cudaError_t cudaMallocAsync(T** pointer, size_t bytes, cudaStream_t stream) {
   return cudaMallocAsync(reinterpret_cast<void**>(pointer), bytes, stream);
@@ -122,12 +98,9 @@ cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigned flags = 0) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 // By the host's clock: a stream does its work at once.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);

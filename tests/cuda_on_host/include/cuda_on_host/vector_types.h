@@ -1,41 +1,20 @@
-// dim3 and the short vectors, with CUDA's alignment.
+// dim3 and the short vectors in use, with CUDA's alignment.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUDA_ON_HOST_VECTOR_TYPES_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUDA_ON_HOST_VECTOR_TYPES_H_
 
-#define CUDA_ON_HOST_VECTOR2(type, element, alignment) \
-  struct alignas(alignment) type {                     \
-    element x, y;                                      \
-  };                                                   \
-  inline type make_##type(element x, element y) { return type{x, y}; }
+struct alignas(16) double2 {
+  double x, y;
+};
+inline double2 make_double2(double x, double y) { return double2{x, y}; }
 
-#define CUDA_ON_HOST_VECTOR4(type, element, alignment) \
-  struct alignas(alignment) type {                     \
-    element x, y, z, w;                                \
-  };                                                   \
-  inline type make_##type(element x, element y, element z, element w) { return type{x, y, z, w}; }
-
-CUDA_ON_HOST_VECTOR2(float2, float, 8)
-CUDA_ON_HOST_VECTOR2(double2, double, 16)
-CUDA_ON_HOST_VECTOR2(int2, int, 8)
-CUDA_ON_HOST_VECTOR2(uint2, unsigned, 8)
-CUDA_ON_HOST_VECTOR2(longlong2, long long, 16)
-CUDA_ON_HOST_VECTOR2(ulonglong2, unsigned long long, 16)
-CUDA_ON_HOST_VECTOR2(short2, short, 4)
-CUDA_ON_HOST_VECTOR2(ushort2, unsigned short, 4)
-CUDA_ON_HOST_VECTOR4(float4, float, 16)
-CUDA_ON_HOST_VECTOR4(int4, int, 16)
-CUDA_ON_HOST_VECTOR4(uint4, unsigned, 16)
-CUDA_ON_HOST_VECTOR4(short4, short, 8)
-CUDA_ON_HOST_VECTOR4(ushort4, unsigned short, 8)
-CUDA_ON_HOST_VECTOR4(uchar4, unsigned char, 4)
-
-#undef CUDA_ON_HOST_VECTOR2
-#undef CUDA_ON_HOST_VECTOR4
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 
 struct uint3 {
   unsigned x, y, z;
 };
-inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return uint3{x, y, z}; }
 
 struct dim3 {
   unsigned x, y, z;
@@ -43,8 +22,6 @@ struct dim3 {
   constexpr dim3(unsigned x_size = 1, unsigned y_size = 1,  // NOLINT(google-explicit-constructor)
                  unsigned z_size = 1)
       : x(x_size), y(y_size), z(z_size) {}
-  constexpr dim3(uint3 size)  // NOLINT(google-explicit-constructor)
-      : x(size.x), y(size.y), z(size.z) {}
 };
 
 // Where a kernel's code is. Set by block_runner.cc whenever it switches threads.
