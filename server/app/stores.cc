@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "server/storage/sqlite_job_store.h"
 #include "server/storage/sqlite_tensor_catalog.h"
@@ -16,11 +16,13 @@ namespace sparsefw::server {
 namespace {
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
-  std::vector<Logger::Field> fields = {{"kind", std::string(incident.kind)},
-                                       {"name", incident.name}};
-  if (!incident.tenant.empty()) fields.push_back({"tenant", incident.tenant});
-  fields.push_back({"cause", std::string(incident.cause.message())});
-  logger.Log(LogLevel::kWarning, "store_incident", fields);
+  const Logger::Field fields[] = {{"kind", std::string(incident.kind)},
+                                  {"name", incident.name},
+                                  {"cause", std::string(incident.cause.message())},
+                                  {"tenant", incident.tenant}};
+  // Some incidents belong to no tenant.
+  const size_t count = std::size(fields) - (incident.tenant.empty() ? 1 : 0);
+  logger.Log(LogLevel::kWarning, "store_incident", std::span(fields, count));
 }
 
 }  // namespace

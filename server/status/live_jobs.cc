@@ -51,7 +51,7 @@ ShownLabels ShowLabels(const std::map<std::string, std::string>& labels) {
 JobEnd EndOf(const Job& job) {
   JobEnd end;
   end.state = job.state;
-  end.reason = std::string(EndReasonLabel(job));
+  end.reason = EndReasonLabel(job);
   end.time = job.end_time;
   if (job.start_time > absl::InfinitePast()) end.ran = job.end_time - job.start_time;
   if (job.result.has_value()) {
