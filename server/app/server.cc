@@ -152,9 +152,6 @@ absl::Status ServerImpl::Open() {
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
-  if (gpu_monitor_ != nullptr) {
-    metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
-  }
   SPARSEFW_RETURN_IF_ERROR(OpenPorts());
   CheckHealth();
   address_ = listener_->address();
@@ -315,6 +312,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.open_descriptors = OpenDescriptors();
   gauges.max_descriptors = DescriptorLimit();
   gauges.tls_certificate_expiry = access_->CertificateExpiry();
+  if (gpu_monitor_ != nullptr) gauges.gpus = gpu_monitor_->Latest();
   return gauges;
 }
 
