@@ -17,7 +17,6 @@
 #include "server/app/listener.h"
 #include "server/app/observe/connection_events.h"
 #include "server/app/observe/facts.h"
-#include "server/app/observe/gpu_metrics.h"
 #include "server/app/observe/job_counts.h"
 #include "server/app/observe/job_events.h"
 #include "server/app/observe/rpc_log.h"

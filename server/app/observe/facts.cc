@@ -7,7 +7,9 @@
 
 #include "absl/time/clock.h"
 #include "server/app/settings.h"
+#include "server/metrics/nvml.h"
 #include "server/rpc/convert/convert.h"
+#include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
@@ -27,6 +29,20 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
+std::vector<GpuDevice> CardsOf(const std::vector<const Backend*>& usable) {
+  std::vector<GpuDevice> cards;
+  for (DeviceDescription& device : DescribeDevices(usable)) {
+    if (device.pci_bus_id.empty()) continue;
+    cards.push_back({std::move(device.name), std::move(device.pci_bus_id)});
+  }
+  return cards;
+}
+
+absl::StatusOr<GpuSampler> Open(const std::vector<GpuDevice>& cards) {
+  SPARSEFW_ASSIGN_OR_RETURN(const NvmlApi nvml, LoadNvml());
+  return OpenNvmlSampler(nvml, cards);
+}
+
 static_assert(OnWire<v1::Setting::Source>(Setting::Source::kDefault) ==
               v1::Setting::SOURCE_DEFAULT);
 static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFile) == v1::Setting::SOURCE_FILE);
@@ -35,6 +51,22 @@ static_assert(OnWire<v1::Setting::Source>(Setting::Source::kEnvironment) ==
 static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFlag) == v1::Setting::SOURCE_FLAG);
 
 }  // namespace
+
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
+                                            absl::Duration period, Logger* logger) {
+  if (period <= absl::ZeroDuration()) return nullptr;
+  std::vector<GpuDevice> cards = CardsOf(usable);
+  if (cards.empty()) return nullptr;
+  GpuMonitorOptions options;
+  options.open = [cards = std::move(cards)] { return Open(cards); };
+  options.on_failure = [logger](const absl::Status& status) {
+    const absl::string_view reason = status.message();
+    logger->Log(LogLevel::kWarning, "no GPU metrics",
+                {{"reason", std::string(reason.data(), reason.size())}});
+  };
+  options.period = period;
+  return std::make_unique<GpuMonitor>(std::move(options));
+}
 
 ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
                     std::function<std::vector<GpuSample>()> samples) {
