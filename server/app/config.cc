@@ -333,9 +333,9 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   config.settings = SettingsOf(app, arguments, [&getenv](const CLI::Option& option) {
     return getenv(EnvironmentName(option.get_single_name()));
   });
-  for (Setting& setting : config.settings) {
-    if (setting.name == "state-dir") setting.value = config.state_dir;
-    if (setting.name == "spool-dir") setting.value = config.spool_dir;
+  for (v1::Setting& setting : config.settings) {
+    if (setting.name() == "state-dir") setting.set_value(config.state_dir);
+    if (setting.name() == "spool-dir") setting.set_value(config.spool_dir);
   }
   result.config = std::move(config);
   return result;

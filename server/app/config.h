@@ -59,7 +59,7 @@ struct ServerConfig {
   absl::Duration gpu_metrics_period = absl::Seconds(5);  // 0: GPUs are not measured
   std::string log_level = "info";                        // debug, info, warning, error
   std::string log_format = "text";                       // text, json
-  std::vector<Setting> settings;                         // all of this as it was given
+  std::vector<v1::Setting> settings;                     // all of this as it was given
 };
 
 struct Arguments {

@@ -58,7 +58,7 @@ class ServerImpl final : public Server {
 
   const std::string& address() const override { return address_; }
   const std::string& metrics_address() const override { return metrics_address_; }
-  const std::string& device() const override { return context_.facts.default_device; }
+  const std::string& device() const override { return context_.facts.info.default_device(); }
   void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
   void Reload() override { PollAccess(true); }
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
@@ -175,8 +175,8 @@ absl::Status ServerImpl::CheckAddresses() const {
 }
 
 std::string ServerImpl::Status() {
-  const StatusFacts facts = {.version = context_.facts.version,
-                             .default_device = context_.facts.default_device,
+  const StatusFacts facts = {.version = context_.facts.info.version(),
+                             .default_device = context_.facts.info.default_device(),
                              .workers = config_.workers,
                              .start_time = context_.facts.start_time,
                              .not_ready = NotReady(),

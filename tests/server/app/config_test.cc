@@ -245,17 +245,17 @@ TEST(ParseBytesTest, KnowsItsUnitsAndItsLimits) {
 
 class SettingsTest : public ConfigTest {
  protected:
-  const Setting& Of(const ServerConfig& config, const std::string& name) {
-    for (const Setting& setting : config.settings) {
-      if (setting.name == name) return setting;
+  const v1::Setting& Of(const ServerConfig& config, const std::string& name) {
+    for (const v1::Setting& setting : config.settings) {
+      if (setting.name() == name) return setting;
     }
     ADD_FAILURE() << name << " is no setting";
     return config.settings.front();
   }
   void Expect(const ServerConfig& config, const std::string& name, const std::string& value,
-              Setting::Source source) {
-    EXPECT_EQ(Of(config, name).value, value) << name;
-    EXPECT_EQ(Of(config, name).source, source) << name;
+              v1::Setting::Source source) {
+    EXPECT_EQ(Of(config, name).value(), value) << name;
+    EXPECT_EQ(Of(config, name).source(), source) << name;
   }
 };
 
@@ -278,7 +278,7 @@ TEST_F(SettingsTest, DefaultsAreThoseThatAreInForce) {
            {"disk-budget", "what the file system has"},
            {"state-dir", "/home/x/.local/state/sparsefw-server"},
            {"spool-dir", "/home/x/.local/state/sparsefw-server/spool"}}) {
-    Expect(config, name, value, Setting::Source::kDefault);
+    Expect(config, name, value, v1::Setting::SOURCE_DEFAULT);
   }
 }
 
@@ -288,21 +288,21 @@ TEST_F(SettingsTest, SayWhereTheyComeFrom) {
   const ServerConfig config =
       MustParse({"--config", WriteFile("host-memory = 1GiB\nworkers = 9\ninsecure = true\n"),
                  "--io-threads=2", "--max-queued-jobs", "5", "--insecure-metrics"});
-  Expect(config, "workers", "3", Setting::Source::kEnvironment);
-  Expect(config, "host-memory", "1GiB", Setting::Source::kFile);
-  Expect(config, "insecure", "true", Setting::Source::kFile);
-  Expect(config, "io-threads", "2", Setting::Source::kFlag);
-  Expect(config, "max-queued-jobs", "5", Setting::Source::kFlag);
-  Expect(config, "insecure-metrics", "true", Setting::Source::kFlag);
-  Expect(config, "max-connections", "0", Setting::Source::kDefault);
+  Expect(config, "workers", "3", v1::Setting::SOURCE_ENVIRONMENT);
+  Expect(config, "host-memory", "1GiB", v1::Setting::SOURCE_FILE);
+  Expect(config, "insecure", "true", v1::Setting::SOURCE_FILE);
+  Expect(config, "io-threads", "2", v1::Setting::SOURCE_FLAG);
+  Expect(config, "max-queued-jobs", "5", v1::Setting::SOURCE_FLAG);
+  Expect(config, "insecure-metrics", "true", v1::Setting::SOURCE_FLAG);
+  Expect(config, "max-connections", "0", v1::Setting::SOURCE_DEFAULT);
   EXPECT_EQ(config.workers, 3);
   EXPECT_TRUE(config.insecure);
 }
 
 // A new flag must be put in one of the lists of settings.cc.
 TEST_F(SettingsTest, ForEveryFlagItIsDecidedWhoMaySeeIt) {
-  for (const Setting& setting : MustParse({}).settings) {
-    EXPECT_NE(AudienceOf(setting.name), Audience::kUndecided) << setting.name;
+  for (const v1::Setting& setting : MustParse({}).settings) {
+    EXPECT_NE(AudienceOf(setting.name()), Audience::kUndecided) << setting.name();
   }
 }
 
@@ -310,11 +310,11 @@ TEST_F(SettingsTest, ClientsSeeNoFilesAndAddresses) {
   const ServerConfig config =
       MustParse({"--tokens", "/secret/tokens", "--state-dir", "/secret/state", "--tls-cert",
                  "/secret/c", "--tls-key", "/secret/k", "--listen", "127.0.0.1:99"});
-  const std::vector<Setting> shown = SettingsForClients(config.settings);
+  const std::vector<v1::Setting> shown = SettingsForClients(config.settings);
   EXPECT_GT(shown.size(), 15U);
-  for (const Setting& setting : shown) {
-    EXPECT_EQ(setting.value.find('/'), std::string::npos) << setting.name;
-    EXPECT_EQ(setting.value.find(':'), std::string::npos) << setting.name;
+  for (const v1::Setting& setting : shown) {
+    EXPECT_EQ(setting.value().find('/'), std::string::npos) << setting.name();
+    EXPECT_EQ(setting.value().find(':'), std::string::npos) << setting.name();
   }
 }
 
