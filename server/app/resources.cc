@@ -21,7 +21,7 @@ constexpr int kTurns = 9;
 // Each worker's share of the cores, at least 1.
 int ThreadsPerJob(const ServerConfig& config) {
   if (config.job_threads > 0) return config.job_threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.jobs.workers);
 }
 
 // The limit for what all running jobs hold; where the memory of the machine is unknown, none.
@@ -58,22 +58,10 @@ SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevic
   return options;
 }
 
-PoolOptions DevicePoolOptions(const ServerConfig& config) {
-  return {.memory_bytes = config.device_memory_bytes,
-          .memory_share = config.device_memory_share,
-          .streams = config.streams_per_device};
-}
-
 JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice& device) {
-  JobManagerOptions options;
-  options.workers = config.workers;
-  options.max_queued_jobs = config.max_queued_jobs;
-  options.max_job_bytes = config.max_job_bytes;
-  options.max_result_ttl = config.max_result_ttl;
-  options.max_attempts = config.max_attempts;
-  options.starvation_limit = config.starvation_limit;
+  JobManagerOptions options = config.jobs;
   options.working_memory_bytes = SolveMemory(config);
-  options.devices = PoolDevices(device, DevicePoolOptions(config));
+  options.devices = PoolDevices(device, config.devices);
   return options;
 }
 

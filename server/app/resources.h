@@ -19,8 +19,6 @@ int64_t GrpcMemory(const ServerConfig& config);
 // Leaves the checkpoints to the caller.
 SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevice& device);
 
-PoolOptions DevicePoolOptions(const ServerConfig& config);
-
 // Leaves disk_room and limits_of to the caller.
 JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice& device);
 

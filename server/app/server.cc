@@ -135,7 +135,7 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
-  const int64_t sum_bytes = SumMemory(device, DevicePoolOptions(config_));
+  const int64_t sum_bytes = SumMemory(device, config_.devices);
   SPARSEFW_ASSIGN_OR_RETURN(
       stores_, Stores::Open(config_, *device.backend, sum_bytes, limits_of_, &logger_));
   job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
@@ -159,10 +159,10 @@ absl::Status ServerImpl::Open() {
                {"device", device.device.name},
                {"description", device.device.description},
                {"reason", device.reason},
-               {"workers", int64_t{config_.workers}},
+               {"workers", int64_t{config_.jobs.workers}},
                {"solve_memory_bytes", solve_memory_bytes_},
                {"store", config_.store},
-               {"spool", config_.spool_dir}});
+               {"spool", config_.tensors.spool_dir}});
   return absl::OkStatus();
 }
 
@@ -176,7 +176,7 @@ absl::Status ServerImpl::CheckAddresses() const {
 std::string ServerImpl::Status() {
   const StatusFacts facts = {.version = context_.facts.info.version(),
                              .default_device = context_.facts.info.default_device(),
-                             .workers = config_.workers,
+                             .workers = config_.jobs.workers,
                              .start_time = context_.facts.start_time,
                              .not_ready = NotReady(),
                              .show_names = !access_->authenticator().active()};
@@ -297,7 +297,7 @@ Gauges ServerImpl::ComputeGauges() {
   job_counts_->SetGauges(*jobs_, gauges);
   gauges.database_bytes = stores_->database_bytes();
   gauges.tensors.disk_used_bytes += gauges.database_bytes;
-  gauges.job_budget_bytes = config_.max_job_bytes;
+  gauges.job_budget_bytes = config_.jobs.max_job_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;

@@ -66,9 +66,10 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
   facts.info.set_version(SPARSEFW_VERSION);
   facts.info.set_default_device(device.device.name);
   facts.info.set_default_device_reason(device.reason);
-  facts.info.set_workers(config.workers);
-  facts.info.set_max_queued_jobs(config.max_queued_jobs);
-  facts.info.set_max_tensor_bytes(std::min(config.max_tensor_bytes, config.host_memory_bytes));
+  facts.info.set_workers(config.jobs.workers);
+  facts.info.set_max_queued_jobs(config.jobs.max_queued_jobs);
+  facts.info.set_max_tensor_bytes(
+      std::min(config.tensors.max_tensor_bytes, config.tensors.budget_bytes));
   const std::vector<v1::Setting> settings = SettingsForClients(config.settings);
   facts.info.mutable_settings()->Add(settings.begin(), settings.end());
   facts.start_time = absl::Now();
