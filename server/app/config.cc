@@ -182,8 +182,9 @@ std::string CheckIdentity(const ServerConfig& config) {
 }
 
 void AddLimits(CLI::App& app, ServerConfig* config) {
-  AddBytes(app, "--host-memory", &config->host_memory_bytes, 1, "Budget of all tensors together");
-  AddBytes(app, "--disk-budget", &config->disk_budget_bytes, 1,
+  AddBytes(app, "--host-memory", &config->tensors.budget_bytes, 1,
+           "Budget of all tensors together");
+  AddBytes(app, "--disk-budget", &config->tensors.disk_budget_bytes, 1,
            "Disk for the files of all tensors and the database")
       ->default_str("what the file system has");
   AddBytes(app, "--staging-memory", &config->staging_memory_bytes, kMinStagingBytes,
@@ -192,30 +193,31 @@ void AddLimits(CLI::App& app, ServerConfig* config) {
            "Working memory of all running jobs together")
       ->default_str("80% of the machine's");
   AddBytesOrShare(
-      app, "--device-memory", &config->device_memory_bytes, &config->device_memory_share,
+      app, "--device-memory", &config->devices.memory_bytes, &config->devices.memory_share,
       "Memory of each CUDA device that jobs may use together, or share of what is free");
-  app.add_option("--streams-per-device", config->streams_per_device,
+  app.add_option("--streams-per-device", config->devices.streams,
                  "Jobs that run at the same time on each CUDA device")
       ->check(CLI::Range(1, 64));
-  AddBytes(app, "--max-tensor-bytes", &config->max_tensor_bytes, 1, "Size of the largest tensor");
-  app.add_option("--max-tensors", config->max_tensors,
+  AddBytes(app, "--max-tensor-bytes", &config->tensors.max_tensor_bytes, 1,
+           "Size of the largest tensor");
+  app.add_option("--max-tensors", config->tensors.max_tensors,
                  "Tensors and uploads, with the results of accepted jobs")
       ->check(CLI::Range(1, 10'000'000));
-  app.add_option("--max-queued-jobs", config->max_queued_jobs, "Jobs that may wait")
+  app.add_option("--max-queued-jobs", config->jobs.max_queued_jobs, "Jobs that may wait")
       ->check(CLI::Range(1, 10'000'000));
-  AddBytes(app, "--max-job-bytes", &config->max_job_bytes, 1,
+  AddBytes(app, "--max-job-bytes", &config->jobs.max_job_bytes, 1,
            "Records of all jobs that are kept, with room for the results of unfinished ones");
-  AddDuration(app, "--max-result-ttl", &config->max_result_ttl,
+  AddDuration(app, "--max-result-ttl", &config->jobs.max_result_ttl,
               "The longest result_ttl that a job may ask for")
       ->check(CheckAboveZero);
 }
 
 void AddTimes(CLI::App& app, ServerConfig* config) {
-  AddDuration(app, "--starvation-limit", &config->starvation_limit,
+  AddDuration(app, "--starvation-limit", &config->jobs.starvation_limit,
               "How long a job that fits waits for one before it that does not")
       ->check(CheckAboveZero);
   app.add_option(
-         "--max-attempts", config->max_attempts,
+         "--max-attempts", config->jobs.max_attempts,
          "Runs of a job in a row that may end with the server and get no further before it fails")
       ->check(CLI::Range(1, 1000));
   AddDuration(app, "--checkpoint-period", &config->checkpoint_period,
@@ -224,9 +226,9 @@ void AddTimes(CLI::App& app, ServerConfig* config) {
               "How long running jobs may go on after SIGTERM");
   AddDuration(app, "--fetch-grace", &config->fetch_grace,
               "How long results may still be fetched after the last job has ended");
-  AddDuration(app, "--upload-idle-ttl", &config->upload_idle_ttl,
+  AddDuration(app, "--upload-idle-ttl", &config->tensors.upload_idle_ttl,
               "When an upload that nothing was written to is dropped");
-  AddDuration(app, "--tensor-ttl", &config->tensor_ttl,
+  AddDuration(app, "--tensor-ttl", &config->tensors.tensor_ttl,
               "When an uploaded tensor that nobody has used is dropped; 0: never");
   AddDuration(app, "--gc-interval", &config->gc_interval,
               "How often expired jobs, tensors and uploads are dropped");
@@ -244,8 +246,9 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->type_name("HOST:PORT");
   AddIdentity(app, config);
   app.add_option("--state-dir", config->state_dir, "Folder of everything the server keeps");
-  app.add_option("--spool-dir", config->spool_dir, "Folder of the tensors; <state-dir>/spool");
-  app.add_flag("--discard-unmatched", config->discard_unmatched,
+  app.add_option("--spool-dir", config->tensors.spool_dir,
+                 "Folder of the tensors; <state-dir>/spool");
+  app.add_flag("--discard-unmatched", config->tensors.discard_unmatched,
                "Removes files and records of tensors that do not belong together, however many");
   app.add_option("--store", config->store,
                  "sqlite: jobs and tensors survive restarts; memory: they do not")
@@ -253,7 +256,7 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
   app.add_option("--device", config->device,
                  "auto, cpu, reference, cuda, or cuda:N[,N] to use just these CUDA devices")
       ->check(CheckDevice);
-  app.add_option("--workers", config->workers, "Jobs that run on the CPU at the same time")
+  app.add_option("--workers", config->jobs.workers, "Jobs that run on the CPU at the same time")
       ->check(CLI::Range(1, 1024));
   app.add_option("--job-threads", config->job_threads,
                  "Threads of a job on the CPU; 0: the machine's cores / workers")
@@ -329,13 +332,13 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
     return result;
   }
   if (config.state_dir.empty()) config.state_dir = DefaultStateDir(getenv);
-  if (config.spool_dir.empty()) config.spool_dir = config.state_dir + "/spool";
+  if (config.tensors.spool_dir.empty()) config.tensors.spool_dir = config.state_dir + "/spool";
   config.settings = SettingsOf(app, arguments, [&getenv](const CLI::Option& option) {
     return getenv(EnvironmentName(option.get_single_name()));
   });
-  for (Setting& setting : config.settings) {
-    if (setting.name == "state-dir") setting.value = config.state_dir;
-    if (setting.name == "spool-dir") setting.value = config.spool_dir;
+  for (v1::Setting& setting : config.settings) {
+    if (setting.name() == "state-dir") setting.set_value(config.state_dir);
+    if (setting.name() == "spool-dir") setting.set_value(config.tensors.spool_dir);
   }
   result.config = std::move(config);
   return result;

@@ -10,10 +10,20 @@
 
 #include "absl/time/time.h"
 #include "server/app/settings.h"
+#include "server/jobs/job_manager.h"
+#include "server/runner/devices.h"
+#include "server/tensors/tensor_store.h"
 
 namespace sparsefw::server {
 
+// Options of tensors, jobs and devices that have no flag are filled in by the server.
 struct ServerConfig {
+  ServerConfig() {
+    tensors.tensor_ttl = absl::ZeroDuration();
+    jobs.max_job_bytes = int64_t{1} << 30;
+    jobs.max_result_ttl = absl::Hours(24 * 365);
+  }
+
   std::string listen = "127.0.0.1:50051";         // port 0: a free one
   std::string metrics_listen = "127.0.0.1:9464";  // port 0: a free one
   std::string tls_cert;                           // with tls_key; empty: plain text
@@ -28,38 +38,23 @@ struct ServerConfig {
   int64_t connection_memory_bytes = int64_t{2} << 30;  // of all connections
   int64_t peer_memory_bytes = int64_t{256} << 20;      // of one address
   std::string state_dir;
-  std::string spool_dir;  // <state_dir>/spool unless set
-  bool discard_unmatched = false;
+  TensorStoreOptions tensors;  // spool_dir: <state_dir>/spool unless set; tensor_ttl 0: for ever
+  JobManagerOptions jobs;
+  PoolOptions devices;
   std::string store = "sqlite";  // sqlite: <state_dir>/sparsefw.db; memory
   std::string device = "auto";   // or as in --device
-  int workers = 1;
-  int job_threads = 0;  // of a job on the CPU; 0: cores / workers
+  int job_threads = 0;           // of a job on the CPU; 0: cores / workers
   int io_threads = 4;
-  int64_t host_memory_bytes = int64_t{8} << 30;
-  int64_t disk_budget_bytes = 0;  // of tensor files and the database; 0: what the disk has
   int64_t staging_memory_bytes = int64_t{512} << 20;
   int64_t solve_memory_bytes = 0;  // 0: 80 % of the machine's memory, or of the cgroup's
-  // Memory of a device for all jobs together: in bytes, or this share of what is free at the start.
-  int64_t device_memory_bytes = 0;  // 0: the share
-  double device_memory_share = 0.9;
-  int streams_per_device = 4;
-  int64_t max_tensor_bytes = int64_t{64} << 30;
-  int64_t max_tensors = 100'000;
-  int max_queued_jobs = 10000;
-  int64_t max_job_bytes = int64_t{1} << 30;  // of all jobs that are kept
-  absl::Duration max_result_ttl = absl::Hours(24 * 365);
-  absl::Duration starvation_limit = absl::Seconds(60);
   absl::Duration checkpoint_period = absl::Minutes(1);
-  int max_attempts = 3;
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration fetch_grace = absl::Seconds(10);
-  absl::Duration upload_idle_ttl = absl::Minutes(10);
-  absl::Duration tensor_ttl = absl::ZeroDuration();  // since its last use; 0: for ever
   absl::Duration gc_interval = absl::Seconds(30);
   absl::Duration gpu_metrics_period = absl::Seconds(5);  // 0: GPUs are not measured
   std::string log_level = "info";                        // debug, info, warning, error
   std::string log_format = "text";                       // text, json
-  std::vector<Setting> settings;                         // all of this as it was given
+  std::vector<v1::Setting> settings;                     // all of this as it was given
 };
 
 struct Arguments {

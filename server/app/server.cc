@@ -9,15 +9,11 @@
 
 #include "absl/time/clock.h"
 #include "server/app/access.h"
-#include "server/app/connection_limits.h"
-#include "server/app/job_options.h"
 #include "server/app/listener.h"
-#include "server/app/observe/connection_events.h"
+#include "server/app/observe/events.h"
 #include "server/app/observe/facts.h"
-#include "server/app/observe/gpu_metrics.h"
 #include "server/app/observe/job_counts.h"
-#include "server/app/observe/job_events.h"
-#include "server/app/observe/rpc_log.h"
+#include "server/app/resources.h"
 #include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
 #include "server/metrics/metrics_endpoint.h"
@@ -53,7 +49,7 @@ class ServerImpl final : public Server {
 
   const std::string& address() const override { return address_; }
   const std::string& metrics_address() const override { return metrics_address_; }
-  const std::string& device() const override { return context_.facts.default_device; }
+  const std::string& device() const override { return context_.facts.info.default_device(); }
   void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
   void Reload() override { PollAccess(true); }
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
@@ -130,7 +126,7 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
-  const int64_t sum_bytes = SumMemory(device, DevicePoolOptions(config_));
+  const int64_t sum_bytes = SumMemory(device, config_.devices);
   SPARSEFW_ASSIGN_OR_RETURN(
       stores_, Stores::Open(config_, *device.backend, sum_bytes, limits_of_, &logger_));
   job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
@@ -143,9 +139,6 @@ absl::Status ServerImpl::Open() {
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
-  if (gpu_monitor_ != nullptr) {
-    metrics_->SetGpus([monitor = gpu_monitor_.get()] { return monitor->Latest(); });
-  }
   SPARSEFW_RETURN_IF_ERROR(OpenPorts());
   CheckHealth();
   address_ = listener_->address();
@@ -157,10 +150,10 @@ absl::Status ServerImpl::Open() {
                {"device", device.device.name},
                {"description", device.device.description},
                {"reason", device.reason},
-               {"workers", int64_t{config_.workers}},
+               {"workers", int64_t{config_.jobs.workers}},
                {"solve_memory_bytes", solve_memory_bytes_},
                {"store", config_.store},
-               {"spool", config_.spool_dir}});
+               {"spool", config_.tensors.spool_dir}});
   return absl::OkStatus();
 }
 
@@ -172,9 +165,9 @@ absl::Status ServerImpl::CheckAddresses() const {
 }
 
 std::string ServerImpl::Status() {
-  const StatusFacts facts = {.version = context_.facts.version,
-                             .default_device = context_.facts.default_device,
-                             .workers = config_.workers,
+  const StatusFacts facts = {.version = context_.facts.info.version(),
+                             .default_device = context_.facts.info.default_device(),
+                             .workers = config_.jobs.workers,
                              .start_time = context_.facts.start_time,
                              .not_ready = NotReady(),
                              .show_names = !access_->authenticator().active()};
@@ -293,7 +286,7 @@ Gauges ServerImpl::ComputeGauges() {
   job_counts_->SetGauges(*jobs_, gauges);
   gauges.database_bytes = stores_->database_bytes();
   gauges.tensors.disk_used_bytes += gauges.database_bytes;
-  gauges.job_budget_bytes = config_.max_job_bytes;
+  gauges.job_budget_bytes = config_.jobs.max_job_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();
   gauges.solve_memory_budget_bytes = solve_memory_bytes_;
@@ -304,6 +297,7 @@ Gauges ServerImpl::ComputeGauges() {
   gauges.open_descriptors = OpenDescriptors();
   gauges.max_descriptors = DescriptorLimit();
   gauges.tls_certificate_expiry = access_->CertificateExpiry();
+  if (gpu_monitor_ != nullptr) gauges.gpus = gpu_monitor_->Latest();
   return gauges;
 }
 

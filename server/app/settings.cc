@@ -4,6 +4,7 @@
 #include <array>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 
 namespace sparsefw::server {
 namespace {
@@ -54,18 +55,10 @@ bool IsGiven(const std::string& flag, const std::vector<std::string>& arguments)
   });
 }
 
-std::string_view NameOf(Setting::Source source) {
-  switch (source) {
-    case Setting::Source::kDefault:
-      return "default";
-    case Setting::Source::kFile:
-      return "file";
-    case Setting::Source::kEnvironment:
-      return "environment";
-    case Setting::Source::kFlag:
-      return "flag";
-  }
-  return "default";
+// "default" of SOURCE_DEFAULT.
+std::string NameOf(v1::Setting::Source source) {
+  constexpr size_t kPrefix = std::string_view("SOURCE_").size();
+  return absl::AsciiStrToLower(v1::Setting::Source_Name(source).substr(kPrefix));
 }
 
 // The last of the values given for an option counts.
@@ -89,39 +82,42 @@ Audience AudienceOf(std::string_view flag) {
   return has(kForOperators) ? Audience::kOperator : Audience::kUndecided;
 }
 
-std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::string>& arguments,
-                                const std::function<std::string(const CLI::Option&)>& environment) {
-  std::vector<Setting> settings;
+std::vector<v1::Setting> SettingsOf(
+    const CLI::App& app, const std::vector<std::string>& arguments,
+    const std::function<std::string(const CLI::Option&)>& environment) {
+  std::vector<v1::Setting> settings;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
     if (option->get_lnames().empty() || IsQuestion(name) || name == "config") continue;
-    Setting setting{name, ValueOf(*option), Setting::Source::kDefault};
+    v1::Setting& setting = settings.emplace_back();
+    setting.set_name(name);
+    setting.set_value(ValueOf(*option));
+    setting.set_source(v1::Setting::SOURCE_DEFAULT);
     if (IsGiven(name, arguments)) {
-      setting.source = Setting::Source::kFlag;
+      setting.set_source(v1::Setting::SOURCE_FLAG);
     } else if (!environment(*option).empty()) {
-      setting.source = Setting::Source::kEnvironment;
+      setting.set_source(v1::Setting::SOURCE_ENVIRONMENT);
     } else if (option->count() > 0) {
-      setting.source = Setting::Source::kFile;
+      setting.set_source(v1::Setting::SOURCE_FILE);
     }
-    settings.push_back(std::move(setting));
   }
   return settings;
 }
 
-std::vector<Setting> SettingsForClients(const std::vector<Setting>& settings) {
-  std::vector<Setting> shown;
-  for (const Setting& setting : settings) {
-    if (AudienceOf(setting.name) == Audience::kEveryClient) shown.push_back(setting);
+std::vector<v1::Setting> SettingsForClients(const std::vector<v1::Setting>& settings) {
+  std::vector<v1::Setting> shown;
+  for (const v1::Setting& setting : settings) {
+    if (AudienceOf(setting.name()) == Audience::kEveryClient) shown.push_back(setting);
   }
   return shown;
 }
 
-void LogSettings(const std::vector<Setting>& settings, Logger* logger) {
-  for (const Setting& setting : settings) {
+void LogSettings(const std::vector<v1::Setting>& settings, Logger* logger) {
+  for (const v1::Setting& setting : settings) {
     logger->Log(LogLevel::kInfo, "setting",
-                {{"name", setting.name},
-                 {"value", setting.value},
-                 {"source", std::string(NameOf(setting.source))}});
+                {{"name", setting.name()},
+                 {"value", setting.value()},
+                 {"source", NameOf(setting.source())}});
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/app/observe/logging.h"
+#include "sparsefw/v1/prune_service.pb.h"
 
 namespace CLI {
 class App;
@@ -15,14 +16,6 @@ class Option;
 }  // namespace CLI
 
 namespace sparsefw::server {
-
-// A setting of the server as it is in force.
-struct Setting {
-  enum class Source { kDefault, kFile, kEnvironment, kFlag };
-  std::string name;   // of the flag, without dashes in front
-  std::string value;  // as it was given
-  Source source = Source::kDefault;
-};
 
 // A flag that is answered in place of a start.
 bool IsQuestion(std::string_view flag);
@@ -37,15 +30,16 @@ Audience AudienceOf(std::string_view flag);
 
 // Every option of a parsed command line but --help, --version and --config. `arguments` are those
 // of the command line; `environment` gives the value of the variable of a flag, or "".
-std::vector<Setting> SettingsOf(const CLI::App& app, const std::vector<std::string>& arguments,
-                                const std::function<std::string(const CLI::Option&)>& environment);
+std::vector<v1::Setting> SettingsOf(
+    const CLI::App& app, const std::vector<std::string>& arguments,
+    const std::function<std::string(const CLI::Option&)>& environment);
 
 // The settings that every client may see.
-std::vector<Setting> SettingsForClients(const std::vector<Setting>& settings);
+std::vector<v1::Setting> SettingsForClients(const std::vector<v1::Setting>& settings);
 
 // A line `setting` for each. No flag holds a secret: keys and tokens are in files, of
 // which the line has the path.
-void LogSettings(const std::vector<Setting>& settings, Logger* logger);
+void LogSettings(const std::vector<v1::Setting>& settings, Logger* logger);
 
 }  // namespace sparsefw::server
 

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Stores>> Stores::Open(const ServerConfig& config,
                                                      const Backend& backend,
                                                      int64_t device_sum_bytes,
                                                      LimitsOfTenant limits_of, Logger* logger) {
-  std::unique_ptr<Stores> stores(new Stores(config.disk_budget_bytes, logger));
+  std::unique_ptr<Stores> stores(new Stores(config.tensors.disk_budget_bytes, logger));
   SPARSEFW_RETURN_IF_ERROR(stores->OpenDatabase(config));
   SPARSEFW_RETURN_IF_ERROR(
       stores->OpenTensors(config, backend, device_sum_bytes, std::move(limits_of)));
@@ -56,19 +56,12 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
 
 absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& backend,
                                  int64_t device_sum_bytes, LimitsOfTenant limits_of) {
-  TensorStoreOptions options;
-  options.spool_dir = config.spool_dir;
-  options.discard_unmatched = config.discard_unmatched;
+  TensorStoreOptions options = config.tensors;
   options.catalog = tensor_catalog_.get();
-  options.disk_budget_bytes = config.disk_budget_bytes;
   options.disk_used_beside = [this] { return DiskUsedByJobs(); };
-  if (config.tensor_ttl > absl::ZeroDuration()) options.tensor_ttl = config.tensor_ttl;
+  if (options.tensor_ttl == absl::ZeroDuration()) options.tensor_ttl = absl::InfiniteDuration();
   options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
-  options.budget_bytes = config.host_memory_bytes;
-  options.max_tensor_bytes = config.max_tensor_bytes;
-  options.max_tensors = config.max_tensors;
   options.many_tenants = !config.tokens.empty() || !config.tls_client_ca.empty();
-  options.upload_idle_ttl = config.upload_idle_ttl;
   options.limits_of = std::move(limits_of);
   options.gram_backend = &backend;
   options.device_sum_bytes = device_sum_bytes;
@@ -134,12 +127,12 @@ void Stores::LogTensors(const ServerConfig& config) {
                {"to_check", usage.unchecked},
                {"device_sum_bytes", usage.device_sum_budget_bytes}});
   std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(config.spool_dir, error);
+  const std::filesystem::space_info space = std::filesystem::space(config.tensors.spool_dir, error);
   // The bytes in use lie on the disk already.
-  const int64_t needed = config.host_memory_bytes - usage.used_bytes;
+  const int64_t needed = config.tensors.budget_bytes - usage.used_bytes;
   if (error || needed <= 0 || space.available >= static_cast<uintmax_t>(needed)) return;
   logger_.Log(LogLevel::kWarning, "the disk is smaller than --host-memory",
-              {{"spool", config.spool_dir},
+              {{"spool", config.tensors.spool_dir},
                {"free_bytes", static_cast<int64_t>(space.available)},
                {"needed_bytes", needed}});
 }

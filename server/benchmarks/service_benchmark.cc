@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,11 +21,12 @@
 
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/layers/synthetic_layer.h"
+#include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"
-#include "server/benchmarks/watchers.h"
 #include "sparsefw/client/client.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/solver.h"
+#include "sparsefw/v1/prune_service.grpc.pb.h"
 
 namespace sparsefw::bench {
 namespace {
@@ -189,6 +191,56 @@ double SecondsOf(const v1::Job& job) {
   return 1e-9 * (nanoseconds(job.end_time()) - nanoseconds(job.start_time()));
 }
 
+// One stream of WatchJob. Ends the program where it fails.
+class Watcher final : public grpc::ClientReadReactor<v1::JobEvent> {
+ public:
+  // Counts down at the first event, and at the end.
+  Watcher(v1::PruneService::Stub& stub, const v1::WatchJobRequest& request, std::latch* seen,
+          std::latch* ended)
+      : seen_(seen), ended_(ended) {
+    stub.async()->WatchJob(&context_, &request, this);
+    StartRead(&event_);
+    StartCall();
+  }
+  int64_t events() const { return events_; }  // once it has ended
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (events_++ == 0) seen_->count_down();
+    StartRead(&event_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    if (!status.ok()) Die("a watcher failed: " + status.error_message());
+    ended_->count_down();
+  }
+
+  std::latch* const seen_;
+  std::latch* const ended_;
+  grpc::ClientContext context_;
+  v1::JobEvent event_;
+  int64_t events_ = 0;
+};
+
+std::vector<std::unique_ptr<Watcher>> Watch(const std::string& server, const std::string& job,
+                                            int64_t count, std::latch* seen, std::latch* ended) {
+  constexpr int64_t kStreamsOfAConnection = 200;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  v1::WatchJobRequest request;
+  request.set_name(job);
+  std::unique_ptr<v1::PruneService::Stub> stub;
+  std::vector<std::unique_ptr<Watcher>> watchers;
+  for (int64_t i = 0; i < count; ++i) {
+    if (i % kStreamsOfAConnection == 0) {
+      stub = v1::PruneService::NewStub(
+          grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments));
+    }
+    watchers.push_back(std::make_unique<Watcher>(*stub, request, seen, ended));
+  }
+  return watchers;
+}
+
 // The job waits behind another one until all its watchers are there.
 nlohmann::json Reports(const Settings& settings) {
   const auto one = Connect(settings);
@@ -202,9 +254,12 @@ nlohmann::json Reports(const Settings& settings) {
     const v1::Job first = OrDie(one->CreateJob(before));
     const v1::Job job = OrDie(one->CreateJob(spec));
     const int64_t count = run % 2 == 0 ? 0 : settings.clients;
-    Watchers watchers(settings.server, job.name(), count);
+    std::latch seen(count), done(count);
+    const auto watchers = Watch(settings.server, job.name(), count, &seen, &done);
+    seen.wait();
     OrDie(one->CancelJob(first.name()).status());
-    events += watchers.Join();
+    done.wait();
+    for (const auto& watcher : watchers) events += watcher->events();
     const v1::Job ended = OrDie(one->WaitJob(job.name()));
     if (ended.state() != v1::JOB_STATE_SUCCEEDED) Die(job.name() + " did not succeed");
     (count == 0 ? alone : watched).push_back(SecondsOf(ended));

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "server/identity/tenant_name.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 

@@ -1,5 +1,6 @@
 #include "server/identity/tenants.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "server/identity/byte_size.h"
-#include "server/identity/tenant_name.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -158,6 +158,17 @@ absl::Status QuotaExceeded(Reason reason, const char* quota, int64_t limit, int6
                              {"current", absl::StrFormat("%d", current)}};
   if (helps) metadata.emplace(kRetryDelayKey, kRetryDelayMs);
   return WithReason(absl::ResourceExhaustedError(message), reason, metadata);
+}
+
+bool IsTenantName(std::string_view name) {
+  constexpr size_t kMaxBytes = 64;
+  if (name.empty() || name.size() > kMaxBytes) return false;
+  const auto alphanumeric = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c));
+  };
+  return alphanumeric(name.front()) && std::all_of(name.begin(), name.end(), [&](char c) {
+           return alphanumeric(c) || c == '.' || c == '_' || c == '@' || c == '-';
+         });
 }
 
 absl::StatusOr<TenantTable> TenantTable::Parse(std::string_view text, std::string_view file) {

@@ -33,6 +33,14 @@
 
 namespace sparsefw::server {
 
+// 1 to 64 letters, digits, '.', '_', '@' and '-', the first a letter or a digit:
+// safe in logs, as a key of a file, and beside a colon.
+bool IsTenantName(std::string_view name);
+
+// The rule, for messages.
+inline constexpr std::string_view kTenantNameRule =
+    "1 to 64 letters, digits, '.', '_', '@' and '-', beginning with a letter or a digit";
+
 // Nothing: no limit of the tenant's own.
 struct TenantLimits {
   std::optional<int64_t> max_queued_jobs;

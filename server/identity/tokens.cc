@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "server/identity/tenant_name.h"
+#include "server/identity/tenants.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 

@@ -1,6 +1,7 @@
 #include "server/metrics/gauge_collector.h"
 
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -50,13 +51,14 @@ MetricFamily JobsByState(const Gauges& gauges) {
   return ByState("sparsefw_jobs", "Jobs kept, by state.", counts);
 }
 
-// One value of every device or executor.
-template <typename Item>
+// One value of every device, executor or GPU. Value: double, or optional where a reading may be
+// missing.
+template <typename Item, typename Value = double>
 struct Row {
   const char* name;
   const char* help;
   Type type;
-  double (*value)(const Item&);
+  Value (*value)(const Item&);
 };
 
 constexpr Row<DeviceUsage> kDevices[] = {
@@ -89,16 +91,39 @@ constexpr Row<ExecutorGauges> kExecutors[] = {
      Type::Counter, [](const ExecutorGauges& e) { return static_cast<double>(e.withdrawn); }},
 };
 
-// Nothing where there are no items.
-template <typename Item, size_t rows>
-void AddRows(const Row<Item> (&table)[rows], const char* label, const std::vector<Item>& items,
-             std::string (*name_of)(const Item&), std::vector<MetricFamily>* families) {
-  if (items.empty()) return;
+std::optional<double> BytesOf(const GpuSample& sample, int64_t GpuSample::Memory::*bytes) {
+  if (!sample.memory) return std::nullopt;
+  return static_cast<double>((*sample.memory).*bytes);
+}
+
+constexpr Row<GpuSample, std::optional<double>> kGpus[] = {
+    {"sparsefw_gpu_memory_used_bytes", "Memory of the GPU in use by whomever.", Type::Gauge,
+     [](const GpuSample& s) { return BytesOf(s, &GpuSample::Memory::used_bytes); }},
+    {"sparsefw_gpu_memory_capacity_bytes", "Memory of the GPU.", Type::Gauge,
+     [](const GpuSample& s) { return BytesOf(s, &GpuSample::Memory::total_bytes); }},
+    {"sparsefw_gpu_utilization_ratio", "Share of the time in which a kernel ran.", Type::Gauge,
+     [](const GpuSample& s) { return s.utilization; }},
+    {"sparsefw_gpu_memory_utilization_ratio",
+     "Share of the time in which the GPU's memory was read or written.", Type::Gauge,
+     [](const GpuSample& s) { return s.memory_utilization; }},
+    {"sparsefw_gpu_temperature_celsius", "Temperature of the GPU.", Type::Gauge,
+     [](const GpuSample& s) { return s.temperature_celsius; }},
+    {"sparsefw_gpu_power_watts", "Power that the GPU draws.", Type::Gauge,
+     [](const GpuSample& s) { return s.power_watts; }},
+};
+
+// Families without a value are left out.
+template <typename Item, typename Value, size_t rows>
+void AddRows(const Row<Item, Value> (&table)[rows], const char* label,
+             const std::vector<Item>& items, std::string (*name_of)(const Item&),
+             std::vector<MetricFamily>* families) {
   for (const auto& [name, help, type, value] : table) {
-    MetricFamily& family = families->emplace_back(MetricFamily{name, help, type, {}});
+    MetricFamily family{name, help, type, {}};
     for (const Item& item : items) {
-      family.metric.push_back(Metric(type, value(item), {{label, name_of(item)}}));
+      const std::optional<double> known = value(item);
+      if (known) family.metric.push_back(Metric(type, *known, {{label, name_of(item)}}));
     }
+    if (!family.metric.empty()) families->push_back(std::move(family));
   }
 }
 
@@ -212,6 +237,8 @@ std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
   AddRows(
       kDevices, "device", now.devices, +[](const DeviceUsage& u) { return u.device.name; },
       &families);
+  AddRows(
+      kGpus, "device", now.gpus, +[](const GpuSample& s) { return s.device; }, &families);
   return families;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/job.h"
+#include "server/metrics/gpu_sample.h"
 #include "server/net/connections.h"
 #include "server/tensors/tensor_info.h"
 
@@ -58,6 +59,7 @@ struct Gauges {
   int64_t max_descriptors = 0;
   std::optional<absl::Time> tls_certificate_expiry = {};  // nothing: plain text
   std::vector<DeviceUsage> devices = {};                  // of the pool
+  std::vector<GpuSample> gpus = {};                       // as last measured
 };
 
 // Thread-safe; every call is quick.

@@ -1,10 +1,13 @@
 #include "server/metrics/metrics_endpoint.h"
 
 #include <microhttpd.h>
+#include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,14 +15,106 @@
 #include "absl/strings/str_format.h"
 #include "prometheus/collectable.h"
 #include "prometheus/text_serializer.h"
-#include "server/metrics/http_connections.h"
-#include "server/net/connection_acceptor.h"
 #include "server/net/descriptor_limit.h"
-#include "server/net/listen_sockets.h"
+#include "server/net/peer_address.h"
+#include "sparsefw/mutex.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
+
+// Every new connection gets a place. Where all are taken, the address with the most connections
+// loses its oldest. So a slow or idle connection makes room for a probe, which needs its place for
+// a moment only. A connection that takes too long for a request and its answer is closed too.
+class HttpConnections final : public ConnectionGate {
+ public:
+  // refused: a connection gave its place up.
+  HttpConnections(int64_t places, std::function<void()> refused)
+      : places_(places), refused_(std::move(refused)) {}
+
+  bool Add(const Descriptor& socket) override;
+  std::chrono::milliseconds Sweep() override;
+
+  // Thread-safe: a request has been answered; the descriptor will be closed.
+  void Answered(int socket);
+  void Closed(int socket);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kRequestTime{10'000};  // for a request and its answer
+  struct Entry {
+    PeerKey peer = {};
+    Clock::time_point since;  // the last answer, or the beginning
+    bool ending = false;
+  };
+  void End(int socket, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int64_t places_;
+  const std::function<void()> refused_;
+  Mutex mutex_;
+  std::map<int, Entry> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Connections that end are closed a moment later; until then there may be twice as many.
+bool HttpConnections::Add(const Descriptor& socket) {
+  const std::optional<PeerAddress> address = PeerAddressOf(socket.get());
+  if (!address) return false;
+  MutexLock lock(mutex_);
+  if (std::ssize(open_) >= 2 * places_) return false;
+  MakeRoom();
+  open_[socket.get()] = {PeerKeyOf(*address), Clock::now()};
+  return true;
+}
+
+void HttpConnections::MakeRoom() {
+  int64_t count = 0;
+  std::map<PeerKey, int64_t> of_peer;
+  for (const auto& [socket, entry] : open_) {
+    if (entry.ending) continue;
+    ++count;
+    ++of_peer[entry.peer];
+  }
+  if (count < places_) return;
+  const auto has_more = [&of_peer](const Entry& a, const Entry& b) {
+    const int64_t more = of_peer[a.peer] - of_peer[b.peer];
+    return more != 0 ? more > 0 : a.since < b.since;
+  };
+  auto first = open_.end();
+  for (auto one = open_.begin(); one != open_.end(); ++one) {
+    if (one->second.ending) continue;
+    if (first == open_.end() || has_more(one->second, first->second)) first = one;
+  }
+  End(first->first, first->second);
+  refused_();
+}
+
+// The descriptor is open for as long as it is in open_: Closed comes before it is closed.
+void HttpConnections::End(int socket, Entry& entry) {
+  entry.ending = true;
+  shutdown(socket, SHUT_RDWR);
+}
+
+std::chrono::milliseconds HttpConnections::Sweep() {
+  const Clock::time_point now = Clock::now();
+  MutexLock lock(mutex_);
+  for (auto& [socket, entry] : open_) {
+    if (!entry.ending && now - entry.since > kRequestTime) End(socket, entry);
+  }
+  return open_.empty() ? kRequestTime : kRequestTime / 10;
+}
+
+void HttpConnections::Answered(int socket) {
+  MutexLock lock(mutex_);
+  const auto found = open_.find(socket);
+  if (found != open_.end()) found->second.since = Clock::now();
+}
+
+void HttpConnections::Closed(int socket) {
+  MutexLock lock(mutex_);
+  open_.erase(socket);
+}
+
 namespace {
 
 // libmicrohttpd, not the exposer of prometheus-cpp: its civetweb gives each
@@ -27,11 +122,9 @@ namespace {
 // takes 60, and any error page overflows the rest.
 constexpr unsigned kIdleSeconds = 10;
 
-using Collectables = std::vector<std::shared_ptr<prometheus::Collectable>>;
-
-std::string Text(const Collectables& collectables) {
+std::string Text(const PrometheusMetrics& metrics) {
   std::vector<prometheus::MetricFamily> families;
-  for (const auto& collectable : collectables) {
+  for (const auto& collectable : metrics.collectables()) {
     for (prometheus::MetricFamily& family : collectable->Collect()) {
       families.push_back(std::move(family));
     }
@@ -68,18 +161,13 @@ MHD_Result RespondPage(MHD_Connection* connection, const MetricsEndpoint::Page& 
                  type);
 }
 
-struct Served {
-  Collectables collectables;
-  MetricsEndpoint::Content content;
-};
-
 MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/,
                   void** /*state*/) {
-  const auto& served = *static_cast<const Served*>(data);
+  const auto& content = *static_cast<const MetricsEndpoint::Content*>(data);
   const std::string_view wanted = path;
-  const auto page = served.content.pages.find(wanted);
-  if (page == served.content.pages.end() && wanted != "/metrics" && wanted != "/healthz" &&
+  const auto page = content.pages.find(wanted);
+  if (page == content.pages.end() && wanted != "/metrics" && wanted != "/healthz" &&
       wanted != "/readyz") {
     return Respond(connection, MHD_HTTP_NOT_FOUND,
                    "only /, /status.json, /metrics, /healthz and /readyz are here\n");
@@ -89,10 +177,10 @@ MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, cons
     return Respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n",
                    {{MHD_HTTP_HEADER_ALLOW, "GET, HEAD"}});
   }
-  if (page != served.content.pages.end()) return RespondPage(connection, page->second);
-  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(served.collectables));
+  if (page != content.pages.end()) return RespondPage(connection, page->second);
+  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(*content.metrics));
   if (wanted == "/healthz") return Respond(connection, MHD_HTTP_OK, "ok\n");
-  const std::string why = served.content.not_ready();
+  const std::string why = content.not_ready();
   return why.empty() ? Respond(connection, MHD_HTTP_OK, "ready\n")
                      : Respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why + "\n");
 }
@@ -116,64 +204,6 @@ void NoteAnswered(void* connections, MHD_Connection* connection, void** /*state*
 // Paths are compared as they come: unescaped, "/%00x" would be "/".
 size_t KeepEscapes(void* /*data*/, MHD_Connection* /*connection*/, char* text) {
   return std::strlen(text);
-}
-
-class HttpEndpoint final : public MetricsEndpoint {
- public:
-  HttpEndpoint(const HostPort& wanted, int port, Served served)
-      : served_(std::move(served)),
-        port_(port),
-        address_(absl::StrFormat("%s:%d", wanted.host, port)) {}
-  ~HttpEndpoint() override {
-    acceptor_.reset();
-    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
-  }
-
-  absl::Status Serve(ListenSockets sockets, std::function<void()> refused);
-
-  const std::string& address() const override { return address_; }
-  int port() const override { return port_; }
-
- private:
-  Served served_;
-  const int port_;
-  const std::string address_;
-  std::unique_ptr<HttpConnections> connections_;
-  MHD_Daemon* daemon_ = nullptr;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
-};
-
-absl::Status HttpEndpoint::Serve(ListenSockets sockets, std::function<void()> refused) {
-  // Half of what connections of gRPC leave: each port serves while the other has
-  // too many. The library's own limit is never reached: version 0.9.75 locks up
-  // where a connection that was added is beyond it.
-  const int64_t share = ReservedDescriptors() / 2;
-  connections_ = std::make_unique<HttpConnections>(
-      HttpConnections::Options{.places = share, .refused = refused});
-  daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
-      &Answer, &served_, MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(2 * share + 16),
-      MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &NoteClosed,
-      connections_.get(), MHD_OPTION_NOTIFY_COMPLETED, &NoteAnswered, connections_.get(),
-      MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);
-  if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
-  ConnectionAcceptor::Options options = {.reserved_descriptors = share,
-                                         .gate = connections_.get(),
-                                         .accepted = {},
-                                         .refused = std::move(refused)};
-  options.accepted = [this](Descriptor connection) {
-    const int socket = connection.Release();
-    sockaddr_storage peer = {};
-    socklen_t size = sizeof(peer);
-    getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size);
-    // The daemon closes it, also where it does not take it.
-    if (MHD_add_connection(daemon_, socket, reinterpret_cast<sockaddr*>(&peer), size) != MHD_YES) {
-      connections_->Closed(socket);
-    }
-  };
-  SPARSEFW_ASSIGN_OR_RETURN(acceptor_,
-                            ConnectionAcceptor::Start(std::move(sockets), std::move(options)));
-  return absl::OkStatus();
 }
 
 absl::StatusOr<HostPort> Parse(std::string_view address) {
@@ -207,10 +237,50 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   SPARSEFW_ASSIGN_OR_RETURN(const HostPort wanted, Parse(address));
   SPARSEFW_ASSIGN_OR_RETURN(ListenSockets sockets, Listen(wanted, Cannot(address)));
   SPARSEFW_RETURN_IF_ERROR(CheckLoopback(address, sockets.loopback, public_allowed));
-  auto endpoint = std::make_unique<HttpEndpoint>(
-      wanted, sockets.port, Served{content.metrics->collectables(), std::move(content)});
+  std::unique_ptr<MetricsEndpoint> endpoint(
+      new MetricsEndpoint(absl::StrFormat("%s:%d", wanted.host, sockets.port), std::move(content)));
   SPARSEFW_RETURN_IF_ERROR(endpoint->Serve(std::move(sockets), std::move(refused)));
   return endpoint;
+}
+
+MetricsEndpoint::MetricsEndpoint(std::string address, Content content)
+    : address_(std::move(address)), content_(std::move(content)) {}
+
+MetricsEndpoint::~MetricsEndpoint() {
+  acceptor_.reset();
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+}
+
+absl::Status MetricsEndpoint::Serve(ListenSockets sockets, std::function<void()> refused) {
+  // Half of what connections of gRPC leave: each port serves while the other has
+  // too many. The library's own limit is never reached: version 0.9.75 locks up
+  // where a connection that was added is beyond it.
+  const int64_t share = ReservedDescriptors() / 2;
+  connections_ = std::make_unique<HttpConnections>(share, refused);
+  daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+      &Answer, &content_, MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(2 * share + 16),
+      MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_NOTIFY_CONNECTION, &NoteClosed,
+      connections_.get(), MHD_OPTION_NOTIFY_COMPLETED, &NoteAnswered, connections_.get(),
+      MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);
+  if (daemon_ == nullptr) return absl::UnavailableError("cannot start the HTTP server of metrics");
+  ConnectionAcceptor::Options options = {.reserved_descriptors = share,
+                                         .gate = connections_.get(),
+                                         .accepted = {},
+                                         .refused = std::move(refused)};
+  options.accepted = [this](Descriptor connection) {
+    const int socket = connection.Release();
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof(peer);
+    getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size);
+    // The daemon closes it, also where it does not take it.
+    if (MHD_add_connection(daemon_, socket, reinterpret_cast<sockaddr*>(&peer), size) != MHD_YES) {
+      connections_->Closed(socket);
+    }
+  };
+  SPARSEFW_ASSIGN_OR_RETURN(acceptor_,
+                            ConnectionAcceptor::Start(std::move(sockets), std::move(options)));
+  return absl::OkStatus();
 }
 
 }  // namespace sparsefw::server

@@ -10,8 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "server/metrics/prometheus_metrics.h"
+#include "server/net/connection_acceptor.h"
+
+struct MHD_Daemon;
 
 namespace sparsefw::server {
+
+class HttpConnections;
 
 // Serves until it is destroyed, on threads of its own. No authentication: bind
 // it to loopback or to a private network.
@@ -37,7 +42,7 @@ class MetricsEndpoint {
     std::function<std::string()> body;  // called on the endpoint's thread: it must not block
   };
   struct Content {
-    const PrometheusMetrics* metrics = nullptr;
+    const PrometheusMetrics* metrics = nullptr;  // outlives the endpoint
     NotReady not_ready;
     std::map<std::string, Page, std::less<>> pages = {};  // by path
   };
@@ -56,10 +61,19 @@ class MetricsEndpoint {
                                                                 bool public_allowed,
                                                                 Content content,
                                                                 std::function<void()> refused);
-  virtual ~MetricsEndpoint() = default;
+  ~MetricsEndpoint();
 
-  virtual const std::string& address() const = 0;  // with the port it really has
-  virtual int port() const = 0;
+  const std::string& address() const { return address_; }  // with the port it really has
+
+ private:
+  MetricsEndpoint(std::string address, Content content);
+  absl::Status Serve(ListenSockets sockets, std::function<void()> refused);
+
+  const std::string address_;
+  Content content_;
+  std::unique_ptr<HttpConnections> connections_;
+  MHD_Daemon* daemon_ = nullptr;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
 }  // namespace sparsefw::server

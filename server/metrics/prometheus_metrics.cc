@@ -12,7 +12,6 @@
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/metrics/gauge_collector.h"
-#include "server/metrics/gpu_collector.h"
 #include "server/metrics/labels.h"
 #include "sparsefw/solver.h"
 
@@ -87,12 +86,9 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
   }
   void JobEnded(const Job& job) override;
   void SetGauges(std::function<Gauges()> compute) override { gauges_->Set(std::move(compute)); }
-  void SetGpus(std::function<std::vector<GpuSample>()> latest) override {
-    gpus_->Set(std::move(latest));
-  }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const override {
-    return {registry_, gauges_, gpus_};
+    return {registry_, gauges_};
   }
 
  private:
@@ -109,7 +105,6 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   const std::shared_ptr<GaugeCollector> gauges_ = std::make_shared<GaugeCollector>();
-  const std::shared_ptr<GpuCollector> gpus_ = std::make_shared<GpuCollector>();
 
   Family<Histogram>& rpc_duration_ =
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");

@@ -1,17 +1,14 @@
 // Metrics in Prometheus' form: docs/metrics.md lists them. All names begin with sparsefw_; base
 // units. Every label has a fixed set of values, and what is not in it counts as "other". Gauges are
-// computed at each scrape and absent before SetGauges; those of GPUs are what SetGpus' function
-// says.
+// computed at each scrape and absent before SetGauges.
 #ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/metrics/gpu_sample.h"
 #include "server/metrics/metrics.h"
 
 namespace prometheus {
@@ -35,8 +32,6 @@ struct DeviceInfo {
 
 class PrometheusMetrics : public Metrics {
  public:
-  // `latest` is called at every scrape and does not block; set once, before the first.
-  virtual void SetGpus(std::function<std::vector<GpuSample>()> latest) = 0;
   // The metrics that an endpoint serves. Valid after this object is gone.
   virtual std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const = 0;
 };

@@ -5,7 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/certificate.h"
-#include "server/identity/tenant_name.h"
+#include "server/identity/tenants.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sparsefw::fuzz::Require(parsed.config.has_value() || !parsed.text.empty(),
                           "a refusal says something");
   if (parsed.config) {
-    sparsefw::fuzz::Require(parsed.config->workers >= 1, "workers is in its range");
+    sparsefw::fuzz::Require(parsed.config->jobs.workers >= 1, "workers is in its range");
     sparsefw::fuzz::Require(parsed.config->staging_memory_bytes >= 1, "so is staging-memory");
   }
   return 0;

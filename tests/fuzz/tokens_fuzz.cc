@@ -1,7 +1,7 @@
 // The file of tokens.
 #include <string>
 
-#include "server/identity/tenant_name.h"
+#include "server/identity/tenants.h"
 #include "server/identity/tokens.h"
 #include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"

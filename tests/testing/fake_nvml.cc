@@ -22,7 +22,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/metrics/nvml_api.h"
+#include "server/metrics/nvml.h"
 
 #define FAKE_NVML_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -7,7 +7,8 @@
 
 #include "absl/time/clock.h"
 #include "server/app/settings.h"
-#include "server/rpc/convert/convert.h"
+#include "server/metrics/nvml.h"
+#include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
@@ -27,39 +28,62 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
-static_assert(OnWire<v1::Setting::Source>(Setting::Source::kDefault) ==
-              v1::Setting::SOURCE_DEFAULT);
-static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFile) == v1::Setting::SOURCE_FILE);
-static_assert(OnWire<v1::Setting::Source>(Setting::Source::kEnvironment) ==
-              v1::Setting::SOURCE_ENVIRONMENT);
-static_assert(OnWire<v1::Setting::Source>(Setting::Source::kFlag) == v1::Setting::SOURCE_FLAG);
+std::vector<GpuDevice> CardsOf(const std::vector<const Backend*>& usable) {
+  std::vector<GpuDevice> cards;
+  for (DeviceDescription& device : DescribeDevices(usable)) {
+    if (device.pci_bus_id.empty()) continue;
+    cards.push_back({std::move(device.name), std::move(device.pci_bus_id)});
+  }
+  return cards;
+}
+
+absl::StatusOr<GpuSampler> Open(const std::vector<GpuDevice>& cards) {
+  SPARSEFW_ASSIGN_OR_RETURN(const NvmlApi nvml, LoadNvml());
+  return OpenNvmlSampler(nvml, cards);
+}
 
 }  // namespace
+
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
+                                            absl::Duration period, Logger* logger) {
+  if (period <= absl::ZeroDuration()) return nullptr;
+  std::vector<GpuDevice> cards = CardsOf(usable);
+  if (cards.empty()) return nullptr;
+  GpuMonitorOptions options;
+  options.open = [cards = std::move(cards)] { return Open(cards); };
+  options.on_failure = [logger](const absl::Status& status) {
+    const absl::string_view reason = status.message();
+    logger->Log(LogLevel::kWarning, "no GPU metrics",
+                {{"reason", std::string(reason.data(), reason.size())}});
+  };
+  options.period = period;
+  return std::make_unique<GpuMonitor>(std::move(options));
+}
 
 ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
                     std::function<std::vector<GpuSample>()> samples) {
   ServerFacts facts;
-  facts.version = SPARSEFW_VERSION;
-  facts.default_device = device.device.name;
-  facts.default_device_reason = device.reason;
-  facts.workers = config.workers;
-  facts.max_queued_jobs = config.max_queued_jobs;
-  facts.max_tensor_bytes = std::min(config.max_tensor_bytes, config.host_memory_bytes);
+  facts.info.set_version(SPARSEFW_VERSION);
+  facts.info.set_default_device(device.device.name);
+  facts.info.set_default_device_reason(device.reason);
+  facts.info.set_workers(config.jobs.workers);
+  facts.info.set_max_queued_jobs(config.jobs.max_queued_jobs);
+  facts.info.set_max_tensor_bytes(
+      std::min(config.tensors.max_tensor_bytes, config.tensors.budget_bytes));
+  const std::vector<v1::Setting> settings = SettingsForClients(config.settings);
+  facts.info.mutable_settings()->Add(settings.begin(), settings.end());
   facts.start_time = absl::Now();
   facts.steady_start_time = SteadyNow();
-  for (const Setting& setting : SettingsForClients(config.settings)) {
-    v1::Setting& proto = facts.settings.emplace_back();
-    proto.set_name(setting.name);
-    proto.set_value(setting.value);
-    proto.set_source(OnWire<v1::Setting::Source>(setting.source));
-  }
   facts.devices = [usable = device.usable, free = device.free_bytes, samples = std::move(samples)] {
     const std::vector<GpuSample> measured = samples();
-    std::vector<DeviceFacts> devices;
+    std::vector<v1::Device> devices;
     for (const Backend* backend : usable) {
-      DeviceDescription description = backend->Describe();
-      const int64_t free_bytes = FreeBytes(*backend, description, free, measured);
-      devices.push_back({std::move(description), free_bytes});
+      const DeviceDescription description = backend->Describe();
+      v1::Device& proto = devices.emplace_back();
+      proto.set_name(description.name);
+      proto.set_description(description.description);
+      proto.set_memory_bytes(description.memory_bytes);
+      proto.set_memory_free_bytes(FreeBytes(*backend, description, free, measured));
     }
     return devices;
   };

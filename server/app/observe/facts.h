@@ -3,16 +3,23 @@
 #define SPARSEFW_SERVER_APP_OBSERVE_FACTS_H_
 
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
-#include "server/metrics/gpu_sample.h"
+#include "server/metrics/gpu_monitor.h"
 #include "server/metrics/prometheus_metrics.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "server/runner/devices.h"
 
 namespace sparsefw::server {
+
+// Null where there is nothing to measure: no CUDA device among `usable`, or period
+// 0. Devices without NVML are logged once. The logger outlives the monitor.
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
+                                            absl::Duration period, Logger* logger);
 
 // `samples`: the latest measurements of the cards; may be called by any thread. The memory of a
 // card that has none is said to be as free as it was at the start: no call waits for a driver.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
@@ -75,21 +76,14 @@ void SetUsage(const DeviceUsage& usage, v1::Device* proto) {
 absl::StatusOr<v1::ServerInfo> GetServerInfo(RpcContext& context, const UnaryCaller& /*caller*/,
                                              const v1::GetServerInfoRequest& /*request*/) {
   const ServerFacts& facts = context.facts;
-  v1::ServerInfo info;
-  info.set_version(facts.version);
+  v1::ServerInfo info = facts.info;
   const std::vector<DeviceUsage> pool = context.jobs->devices();
-  for (const auto& [device, free_bytes] : facts.devices()) {
-    v1::Device& proto = *info.add_devices();
-    proto.set_name(device.name);
-    proto.set_description(device.description);
-    proto.set_memory_bytes(device.memory_bytes);
-    proto.set_memory_free_bytes(free_bytes);
+  for (v1::Device& device : facts.devices()) {
     for (const DeviceUsage& usage : pool) {
-      if (usage.device.name == device.name) SetUsage(usage, &proto);
+      if (usage.device.name == device.name()) SetUsage(usage, &device);
     }
+    *info.add_devices() = std::move(device);
   }
-  info.set_default_device(facts.default_device);
-  info.set_default_device_reason(facts.default_device_reason);
   for (const v1::Method method : {v1::METHOD_MAGNITUDE, v1::METHOD_WANDA, v1::METHOD_RIA,
                                   v1::METHOD_SPARSEGPT, v1::METHOD_SPARSEFW, v1::METHOD_ALPS}) {
     info.add_methods(method);
@@ -101,18 +95,14 @@ absl::StatusOr<v1::ServerInfo> GetServerInfo(RpcContext& context, const UnaryCal
     info.add_gram_dtypes(dtype);
 
   const TensorStoreUsage usage = context.tensors->usage();
-  info.set_workers(facts.workers);
-  info.set_max_tensor_bytes(facts.max_tensor_bytes);
   info.set_host_memory_bytes(usage.budget_bytes);
   info.set_host_memory_used_bytes(usage.used_bytes);
   info.set_max_message_bytes(kMaxChunkBytes);
   info.set_suggested_chunk_bytes(kSuggestedChunkBytes);
-  info.set_max_queued_jobs(facts.max_queued_jobs);
   info.set_queued_jobs(static_cast<int32_t>(context.jobs->queued()));
   info.set_running_jobs(static_cast<int32_t>(context.jobs->running()));
   info.set_draining(context.registry->draining());
   *info.mutable_uptime() = ToProto(SteadyNow() - facts.steady_start_time);
-  info.mutable_settings()->Add(facts.settings.begin(), facts.settings.end());
   return info;
 }
 

@@ -26,7 +26,6 @@
 #include "server/rpc/runtime/shared_names.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/tensors/tensor_store.h"
-#include "sparsefw/backend.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
@@ -47,23 +46,13 @@ struct RpcRecord {
   std::string_view traceparent;  // empty: the call has none
 };
 
-struct DeviceFacts {
-  DeviceDescription description;
-  int64_t memory_free_bytes = 0;  // as far as is known without asking a driver
-};
-
-// Constants that GetServerInfo reports.
+// What GetServerInfo reports of the program, its configuration and its machine.
 struct ServerFacts {
-  std::string version;
-  std::string default_device;
-  std::string default_device_reason;
-  int workers = 1;
-  int max_queued_jobs = 0;
-  int64_t max_tensor_bytes = 0;
+  v1::ServerInfo info;  // what never changes, with the settings that every client may see
   absl::Time start_time;
-  absl::Time steady_start_time;       // the same in steady time
-  std::vector<v1::Setting> settings;  // that every client may see
-  std::function<std::vector<DeviceFacts>()> devices;
+  absl::Time steady_start_time;  // the same in steady time
+  // With the free memory as far as it is known without asking a driver.
+  std::function<std::vector<v1::Device>()> devices;
 };
 
 // The threads that calls work on, by kind of work. Each kind has its own, so that the quick never

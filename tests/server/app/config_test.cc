@@ -48,45 +48,45 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.listen, "127.0.0.1:50051");
   EXPECT_EQ(config.metrics_listen, "127.0.0.1:9464");
   EXPECT_EQ(config.device, "auto");
-  EXPECT_EQ(config.host_memory_bytes, int64_t{8} << 30);
+  EXPECT_EQ(config.tensors.budget_bytes, int64_t{8} << 30);
   EXPECT_EQ(config.staging_memory_bytes, int64_t{512} << 20);
   EXPECT_EQ(config.drain_grace, absl::Seconds(30));
   EXPECT_EQ(config.fetch_grace, absl::Seconds(10));
   EXPECT_EQ(config.gpu_metrics_period, absl::Seconds(5));
   EXPECT_EQ(config.solve_memory_bytes, 0) << "from the machine";
   EXPECT_EQ(config.state_dir, "/home/x/.local/state/sparsefw-server");
-  EXPECT_EQ(config.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
-  EXPECT_EQ(config.device_memory_bytes, 0);
-  EXPECT_EQ(config.device_memory_share, 0.9);
-  EXPECT_EQ(config.streams_per_device, 4);
+  EXPECT_EQ(config.tensors.spool_dir, "/home/x/.local/state/sparsefw-server/spool");
+  EXPECT_EQ(config.devices.memory_bytes, 0);
+  EXPECT_EQ(config.devices.memory_share, 0.9);
+  EXPECT_EQ(config.devices.streams, 4);
   EXPECT_EQ(config.store, "sqlite");
-  EXPECT_EQ(config.max_attempts, 3);
-  EXPECT_EQ(config.disk_budget_bytes, 0) << "what the disk has";
-  EXPECT_EQ(config.tensor_ttl, absl::ZeroDuration()) << "for ever";
-  EXPECT_EQ(config.max_tensors, 100'000);
+  EXPECT_EQ(config.jobs.max_attempts, 3);
+  EXPECT_EQ(config.tensors.disk_budget_bytes, 0) << "what the disk has";
+  EXPECT_EQ(config.tensors.tensor_ttl, absl::ZeroDuration()) << "for ever";
+  EXPECT_EQ(config.tensors.max_tensors, 100'000);
 }
 
 TEST_F(ConfigTest, WhereAndHowLongThingsAreKept) {
   EXPECT_EQ(MustParse({"--store", "memory"}).store, "memory");
-  EXPECT_FALSE(MustParse({}).discard_unmatched);
-  EXPECT_TRUE(MustParse({"--discard-unmatched"}).discard_unmatched);
+  EXPECT_FALSE(MustParse({}).tensors.discard_unmatched);
+  EXPECT_TRUE(MustParse({"--discard-unmatched"}).tensors.discard_unmatched);
   ExpectBad({"--store", "paper"}, "must be one of sqlite, memory; got paper");
   EXPECT_EQ(MustParse({"--checkpoint-period", "5s"}).checkpoint_period, absl::Seconds(5));
-  EXPECT_EQ(MustParse({"--max-attempts", "1"}).max_attempts, 1);
+  EXPECT_EQ(MustParse({"--max-attempts", "1"}).jobs.max_attempts, 1);
   ExpectBad({"--max-attempts", "0"}, "--max-attempts");
-  EXPECT_EQ(MustParse({"--disk-budget", "100GiB"}).disk_budget_bytes, int64_t{100} << 30);
-  EXPECT_EQ(MustParse({"--tensor-ttl", "36h"}).tensor_ttl, absl::Hours(36));
+  EXPECT_EQ(MustParse({"--disk-budget", "100GiB"}).tensors.disk_budget_bytes, int64_t{100} << 30);
+  EXPECT_EQ(MustParse({"--tensor-ttl", "36h"}).tensors.tensor_ttl, absl::Hours(36));
   ExpectBad({"--disk-budget", "0"}, "--disk-budget");
   ExpectBad({"--max-tensors", "0"}, "--max-tensors");
   ExpectBad({"--tensor-ttl", "-1s"}, "--tensor-ttl");
 }
 
 TEST_F(ConfigTest, DeviceMemoryIsASizeOrAShare) {
-  EXPECT_EQ(MustParse({"--device-memory", "2GiB"}).device_memory_bytes, int64_t{2} << 30);
-  EXPECT_EQ(MustParse({"--device-memory", "50%"}).device_memory_share, 0.5);
-  EXPECT_EQ(MustParse({"--streams-per-device", "2"}).streams_per_device, 2);
+  EXPECT_EQ(MustParse({"--device-memory", "2GiB"}).devices.memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(MustParse({"--device-memory", "50%"}).devices.memory_share, 0.5);
+  EXPECT_EQ(MustParse({"--streams-per-device", "2"}).devices.streams, 2);
   environment_["SPARSEFW_DEVICE_MEMORY"] = "2GiB";
-  EXPECT_EQ(MustParse({"--device-memory", "100%"}).device_memory_bytes, 0) << "the flag wins";
+  EXPECT_EQ(MustParse({"--device-memory", "100%"}).devices.memory_bytes, 0) << "the flag wins";
   environment_.erase("SPARSEFW_DEVICE_MEMORY");
   for (const char* bad : {"0%", "101%", "1.5%", "%", "much", "0", "-1"}) {
     ExpectBad({"--device-memory", bad}, "must be a size like 40GiB or a share from 1% to 100%");
@@ -141,19 +141,19 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.listen, "0.0.0.0:1");
   EXPECT_EQ(config.metrics_listen, "[::1]:2");
   EXPECT_EQ(config.state_dir, "/s");
-  EXPECT_EQ(config.spool_dir, "/p");
+  EXPECT_EQ(config.tensors.spool_dir, "/p");
   EXPECT_EQ(config.device, "cuda:0,1");
-  EXPECT_EQ(config.workers, 3);
+  EXPECT_EQ(config.jobs.workers, 3);
   EXPECT_EQ(config.job_threads, 2);
   EXPECT_EQ(config.io_threads, 5);
-  EXPECT_EQ(config.host_memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(config.tensors.budget_bytes, int64_t{2} << 30);
   EXPECT_EQ(config.staging_memory_bytes, 64 << 20);
-  EXPECT_EQ(config.max_tensor_bytes, 1000);
-  EXPECT_EQ(config.starvation_limit, absl::Seconds(90));
-  EXPECT_EQ(config.max_queued_jobs, 7);
-  EXPECT_EQ(config.max_tensors, 17);
+  EXPECT_EQ(config.tensors.max_tensor_bytes, 1000);
+  EXPECT_EQ(config.jobs.starvation_limit, absl::Seconds(90));
+  EXPECT_EQ(config.jobs.max_queued_jobs, 7);
+  EXPECT_EQ(config.tensors.max_tensors, 17);
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
-  EXPECT_EQ(config.upload_idle_ttl, absl::Seconds(5));
+  EXPECT_EQ(config.tensors.upload_idle_ttl, absl::Seconds(5));
   EXPECT_EQ(config.gc_interval, absl::Milliseconds(250));
   EXPECT_EQ(config.gpu_metrics_period, absl::Minutes(1));
   EXPECT_EQ(config.log_level, "debug");
@@ -162,17 +162,17 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
 
 TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFile) {
   const std::string file = WriteFile("workers = 2\nhost-memory = 1GiB\nlisten = \"127.0.0.1:7\"\n");
-  EXPECT_EQ(MustParse({"--config", file}).workers, 2);
+  EXPECT_EQ(MustParse({"--config", file}).jobs.workers, 2);
   EXPECT_EQ(MustParse({"--config", file}).listen, "127.0.0.1:7");
-  EXPECT_EQ(MustParse({"--config", file}).host_memory_bytes, 1 << 30);
+  EXPECT_EQ(MustParse({"--config", file}).tensors.budget_bytes, 1 << 30);
   environment_["SPARSEFW_WORKERS"] = "3";
   environment_["SPARSEFW_HOST_MEMORY"] = "3GiB";
-  EXPECT_EQ(MustParse({"--config", file}).workers, 3);
-  EXPECT_EQ(MustParse({"--config", file}).host_memory_bytes, int64_t{3} << 30);
-  EXPECT_EQ(MustParse({"--config", file, "--workers", "4"}).workers, 4);
+  EXPECT_EQ(MustParse({"--config", file}).jobs.workers, 3);
+  EXPECT_EQ(MustParse({"--config", file}).tensors.budget_bytes, int64_t{3} << 30);
+  EXPECT_EQ(MustParse({"--config", file, "--workers", "4"}).jobs.workers, 4);
   environment_["SPARSEFW_CONFIG"] = file;
   environment_.erase("SPARSEFW_WORKERS");
-  EXPECT_EQ(MustParse({}).workers, 2);
+  EXPECT_EQ(MustParse({}).jobs.workers, 2);
 }
 
 TEST_F(ConfigTest, BadUsageNamesTheFlag) {
@@ -245,17 +245,17 @@ TEST(ParseBytesTest, KnowsItsUnitsAndItsLimits) {
 
 class SettingsTest : public ConfigTest {
  protected:
-  const Setting& Of(const ServerConfig& config, const std::string& name) {
-    for (const Setting& setting : config.settings) {
-      if (setting.name == name) return setting;
+  const v1::Setting& Of(const ServerConfig& config, const std::string& name) {
+    for (const v1::Setting& setting : config.settings) {
+      if (setting.name() == name) return setting;
     }
     ADD_FAILURE() << name << " is no setting";
     return config.settings.front();
   }
   void Expect(const ServerConfig& config, const std::string& name, const std::string& value,
-              Setting::Source source) {
-    EXPECT_EQ(Of(config, name).value, value) << name;
-    EXPECT_EQ(Of(config, name).source, source) << name;
+              v1::Setting::Source source) {
+    EXPECT_EQ(Of(config, name).value(), value) << name;
+    EXPECT_EQ(Of(config, name).source(), source) << name;
   }
 };
 
@@ -278,7 +278,7 @@ TEST_F(SettingsTest, DefaultsAreThoseThatAreInForce) {
            {"disk-budget", "what the file system has"},
            {"state-dir", "/home/x/.local/state/sparsefw-server"},
            {"spool-dir", "/home/x/.local/state/sparsefw-server/spool"}}) {
-    Expect(config, name, value, Setting::Source::kDefault);
+    Expect(config, name, value, v1::Setting::SOURCE_DEFAULT);
   }
 }
 
@@ -288,21 +288,21 @@ TEST_F(SettingsTest, SayWhereTheyComeFrom) {
   const ServerConfig config =
       MustParse({"--config", WriteFile("host-memory = 1GiB\nworkers = 9\ninsecure = true\n"),
                  "--io-threads=2", "--max-queued-jobs", "5", "--insecure-metrics"});
-  Expect(config, "workers", "3", Setting::Source::kEnvironment);
-  Expect(config, "host-memory", "1GiB", Setting::Source::kFile);
-  Expect(config, "insecure", "true", Setting::Source::kFile);
-  Expect(config, "io-threads", "2", Setting::Source::kFlag);
-  Expect(config, "max-queued-jobs", "5", Setting::Source::kFlag);
-  Expect(config, "insecure-metrics", "true", Setting::Source::kFlag);
-  Expect(config, "max-connections", "0", Setting::Source::kDefault);
-  EXPECT_EQ(config.workers, 3);
+  Expect(config, "workers", "3", v1::Setting::SOURCE_ENVIRONMENT);
+  Expect(config, "host-memory", "1GiB", v1::Setting::SOURCE_FILE);
+  Expect(config, "insecure", "true", v1::Setting::SOURCE_FILE);
+  Expect(config, "io-threads", "2", v1::Setting::SOURCE_FLAG);
+  Expect(config, "max-queued-jobs", "5", v1::Setting::SOURCE_FLAG);
+  Expect(config, "insecure-metrics", "true", v1::Setting::SOURCE_FLAG);
+  Expect(config, "max-connections", "0", v1::Setting::SOURCE_DEFAULT);
+  EXPECT_EQ(config.jobs.workers, 3);
   EXPECT_TRUE(config.insecure);
 }
 
 // A new flag must be put in one of the lists of settings.cc.
 TEST_F(SettingsTest, ForEveryFlagItIsDecidedWhoMaySeeIt) {
-  for (const Setting& setting : MustParse({}).settings) {
-    EXPECT_NE(AudienceOf(setting.name), Audience::kUndecided) << setting.name;
+  for (const v1::Setting& setting : MustParse({}).settings) {
+    EXPECT_NE(AudienceOf(setting.name()), Audience::kUndecided) << setting.name();
   }
 }
 
@@ -310,11 +310,11 @@ TEST_F(SettingsTest, ClientsSeeNoFilesAndAddresses) {
   const ServerConfig config =
       MustParse({"--tokens", "/secret/tokens", "--state-dir", "/secret/state", "--tls-cert",
                  "/secret/c", "--tls-key", "/secret/k", "--listen", "127.0.0.1:99"});
-  const std::vector<Setting> shown = SettingsForClients(config.settings);
+  const std::vector<v1::Setting> shown = SettingsForClients(config.settings);
   EXPECT_GT(shown.size(), 15U);
-  for (const Setting& setting : shown) {
-    EXPECT_EQ(setting.value.find('/'), std::string::npos) << setting.name;
-    EXPECT_EQ(setting.value.find(':'), std::string::npos) << setting.name;
+  for (const v1::Setting& setting : shown) {
+    EXPECT_EQ(setting.value().find('/'), std::string::npos) << setting.name();
+    EXPECT_EQ(setting.value().find(':'), std::string::npos) << setting.name();
   }
 }
 

@@ -190,7 +190,7 @@ TEST(ServerTest, APortInUseIsOneSentence) {
   ServerConfig config = TestConfig();
   config.store = "memory";
   config.listen = first.server->address();
-  config.spool_dir = first.dir + "/other";
+  config.tensors.spool_dir = first.dir + "/other";
   const auto second = Server::Start(config, &logger);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
@@ -200,7 +200,7 @@ TEST(ServerTest, APortInUseIsOneSentence) {
 
   config.listen = "127.0.0.1:0";
   config.metrics_listen = first.server->metrics_address();
-  config.spool_dir = first.dir + "/third";
+  config.tensors.spool_dir = first.dir + "/third";
   const auto third = Server::Start(config, &logger);
   ASSERT_FALSE(third.ok());
   EXPECT_NE(std::string(third.status().message()).find(first.server->metrics_address()),
@@ -212,7 +212,7 @@ TEST(ServerTest, ASpoolFolderBelongsToOneServer) {
   Logger logger("error", "text");
   ServerConfig config = TestConfig();
   config.store = "memory";
-  config.spool_dir = first.dir + "/spool";
+  config.tensors.spool_dir = first.dir + "/spool";
   const auto second = Server::Start(config, &logger);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
 }
@@ -224,7 +224,7 @@ TEST(ServerTest, AStateFolderBelongsToOneServer) {
   ServerConfig config = TestConfig();
   config.store = "sqlite";
   config.state_dir = first.dir;
-  config.spool_dir = first.dir + "/other";
+  config.tensors.spool_dir = first.dir + "/other";
   const auto second = Server::Start(config, &logger);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
   EXPECT_EQ(ReasonOf(second.status()), "STATE_IN_USE");
@@ -252,7 +252,7 @@ TEST(ServerTest, AnswersWithoutASocket) {
 
 TEST(ServerTest, AQueueThatIsFullSaysWhenToTryAgain) {
   ServerConfig config;
-  config.max_queued_jobs = 1;
+  config.jobs.max_queued_jobs = 1;
   TestServer server(config);
   const v1::JobSpec spec = server.Endless();
   const v1::Job running = server.MustCreate(spec);
@@ -269,7 +269,7 @@ TEST(ServerTest, AQueueThatIsFullSaysWhenToTryAgain) {
 
 TEST(ServerTest, MemoryIsReservedWhenAnUploadIsMade) {
   ServerConfig config;
-  config.host_memory_bytes = 1 << 20;
+  config.tensors.budget_bytes = 1 << 20;
   TestServer server(config);
   v1::CreateUploadRequest request;
   *request.mutable_tensor() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 512, 384);  // 768 KiB
@@ -288,7 +288,7 @@ TEST(ServerTest, MemoryIsReservedWhenAnUploadIsMade) {
 
 TEST(ServerTest, RoomForTheResultIsReservedWhenAJobIsAccepted) {
   ServerConfig config;
-  config.host_memory_bytes = 3 * 64 * 64 * 4;  // weight, Gram and as much again
+  config.tensors.budget_bytes = 3 * 64 * 64 * 4;  // weight, Gram and as much again
   TestServer server(config);
   v1::JobSpec spec = server.Endless();
   spec.set_return_pruned_weight(true);

@@ -101,7 +101,7 @@ ServerConfig TestConfig() {
   config.listen = "127.0.0.1:0";
   config.metrics_listen = "127.0.0.1:0";
   config.store = "memory";
-  config.host_memory_bytes = int64_t{256} << 20;
+  config.tensors.budget_bytes = int64_t{256} << 20;
   return config;
 }
 
@@ -112,7 +112,7 @@ TestServer::TestServer(ServerConfig config) {
     config.listen = "127.0.0.1:0";
     config.metrics_listen = "127.0.0.1:0";
     config.state_dir = dir;
-    config.spool_dir = dir + "/spool";
+    config.tensors.spool_dir = dir + "/spool";
   }
   absl::StatusOr<std::unique_ptr<Server>> started = Server::Start(config, &logger);
   if (!started.ok()) {

@@ -16,12 +16,17 @@
 namespace sparsefw::server {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using testing::StatusIs;
 
 // The whole answer to these bytes.
-std::string Ask(int port, const std::string& request) {
+std::string Ask(const MetricsEndpoint& endpoint, const std::string& request) {
+  const std::string& address = endpoint.address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
   const int connection = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in server = {};
   server.sin_family = AF_INET;
@@ -39,8 +44,8 @@ std::string Ask(int port, const std::string& request) {
   return answer;
 }
 
-std::string Get(int port, const std::string& path) {
-  return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+std::string Get(const MetricsEndpoint& endpoint, const std::string& path) {
+  return Ask(endpoint, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 }
 
 class MetricsEndpointTest : public ::testing::Test {
@@ -63,37 +68,36 @@ class MetricsEndpointTest : public ::testing::Test {
 TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {
   metrics_->SetGauges([] { return Gauges{.tensors = {.tensors = 42}}; });
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
-  EXPECT_GT(endpoint->port(), 0);
-  EXPECT_EQ(endpoint->address(), "127.0.0.1:" + std::to_string(endpoint->port()));
+  EXPECT_THAT(endpoint->address(), AllOf(StartsWith("127.0.0.1:"), Not(EndsWith(":0"))));
   metrics_->RpcStarted("PruneService/GetJob");
-  const std::string answer = Get(endpoint->port(), "/metrics");
+  const std::string answer = Get(*endpoint, "/metrics");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; charset=utf-8\r\n"));
   EXPECT_THAT(answer, HasSubstr("\nsparsefw_tensors 42\n"));
   EXPECT_THAT(answer, HasSubstr("sparsefw_rpc_started_total{method=\"PruneService/GetJob\"} 1\n"));
-  EXPECT_THAT(Get(endpoint->port(), "/elsewhere"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Get(*endpoint, "/elsewhere"), StartsWith("HTTP/1.1 404 "));
 }
 
 TEST_F(MetricsEndpointTest, PagesHaveTheirTypeAndPolicyAndAreNotKept) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
-  const std::string page = Get(endpoint->port(), "/page");
+  const std::string page = Get(*endpoint, "/page");
   EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(page, HasSubstr("\r\nContent-Type: text/html\r\n"));
   EXPECT_THAT(page, HasSubstr("\r\nContent-Security-Policy: default-src 'none'\r\n"));
   EXPECT_THAT(page, HasSubstr("\r\nCache-Control: no-store\r\n"));
   EXPECT_THAT(page, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
   EXPECT_THAT(page, HasSubstr("\r\n\r\n<p>"));
-  EXPECT_THAT(Get(endpoint->port(), "/plain"), HasSubstr("\r\n\r\n{}"));
-  EXPECT_THAT(Ask(endpoint->port(), "POST /page HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Get(*endpoint, "/plain"), HasSubstr("\r\n\r\n{}"));
+  EXPECT_THAT(Ask(*endpoint, "POST /page HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
 }
 
 TEST_F(MetricsEndpointTest, TellsWhetherItIsReadyAndWhyNot) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto endpoint, Start("127.0.0.1:0"));
-  EXPECT_THAT(Get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
-  EXPECT_THAT(Get(endpoint->port(), "/readyz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Get(*endpoint, "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Get(*endpoint, "/readyz"), StartsWith("HTTP/1.1 200 OK\r\n"));
   not_ready_ = "draining";
-  EXPECT_THAT(Get(endpoint->port(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
-  const std::string answer = Get(endpoint->port(), "/readyz");
+  EXPECT_THAT(Get(*endpoint, "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const std::string answer = Get(*endpoint, "/readyz");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(answer, HasSubstr("\r\n\r\ndraining\n"));
 }
@@ -103,11 +107,11 @@ TEST_F(MetricsEndpointTest, MalformedRequestsAreRefusedAndItServesOn) {
   for (const std::string& request :
        {std::string("nonsense\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
         "GET " + std::string(20'000, '%') + " HTTP/1.1\r\n\r\n"}) {
-    EXPECT_THAT(Ask(endpoint->port(), request),
+    EXPECT_THAT(Ask(*endpoint, request),
                 ::testing::AnyOf("", StartsWith("HTTP/1.1 4"), StartsWith("HTTP/1.1 505 ")))
         << request.substr(0, 20);
   }
-  EXPECT_THAT(Get(endpoint->port(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Get(*endpoint, "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST_F(MetricsEndpointTest, APortInUseIsNamed) {
@@ -122,7 +126,7 @@ TEST_F(MetricsEndpointTest, APortIsFreeAgainAfterTheEnd) {
   {
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, Start("127.0.0.1:0"));
     address = first->address();
-    Get(first->port(), "/metrics");
+    Get(*first, "/metrics");
   }
   EXPECT_THAT(Start(address), testing::IsOk());
 }

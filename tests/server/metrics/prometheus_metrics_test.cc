@@ -271,6 +271,33 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "0");
 }
 
+TEST_F(PrometheusMetricsTest, GpusHaveTheReadingsThatAreKnown) {
+  Gauges gauges;
+  metrics_->SetGauges([&gauges] { return gauges; });
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_gpu_")));
+  gauges.gpus = {{.device = "cuda:0"}};
+  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_gpu_")));
+
+  gauges.gpus = {{.device = "cuda:0",
+                  .memory = GpuSample::Memory{.used_bytes = 2'000'000, .total_bytes = 8'000'000},
+                  .utilization = 0.25,
+                  .memory_utilization = 0.5,
+                  .power_watts = 123.5},
+                 {.device = "cuda:1", .temperature_celsius = 0}};
+  std::string lines;
+  std::istringstream scrape(Scrape(*metrics_));
+  for (std::string line; std::getline(scrape, line);) {
+    if (line.starts_with("sparsefw_gpu_")) lines += line + "\n";
+  }
+  EXPECT_EQ(lines,
+            "sparsefw_gpu_memory_used_bytes{device=\"cuda:0\"} 2000000\n"
+            "sparsefw_gpu_memory_capacity_bytes{device=\"cuda:0\"} 8000000\n"
+            "sparsefw_gpu_utilization_ratio{device=\"cuda:0\"} 0.25\n"
+            "sparsefw_gpu_memory_utilization_ratio{device=\"cuda:0\"} 0.5\n"
+            "sparsefw_gpu_temperature_celsius{device=\"cuda:1\"} 0\n"
+            "sparsefw_gpu_power_watts{device=\"cuda:0\"} 123.5\n");
+}
+
 TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
   constexpr int kThreads = 8;
   constexpr int kCalls = 500;
@@ -303,15 +330,13 @@ TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
     Gauges gauges;
     gauges.devices = {{.device = {"cuda:0", 16, 4}}};
     gauges.executors = {{.name = "quick"}};
+    gauges.gpus = {{.device = "cuda:0",
+                    .memory = GpuSample::Memory{},
+                    .utilization = 0,
+                    .memory_utilization = 0,
+                    .temperature_celsius = 0,
+                    .power_watts = 0}};
     return gauges;
-  });
-  metrics_->SetGpus([] {
-    return std::vector<GpuSample>{{.device = "cuda:0",
-                                   .memory = GpuSample::Memory{},
-                                   .utilization = 0,
-                                   .memory_utilization = 0,
-                                   .temperature_celsius = 0,
-                                   .power_watts = 0}};
   });
   metrics_->RpcStarted("x");
   metrics_->RpcEnded("x", absl::StatusCode::kInternal, absl::Seconds(1));

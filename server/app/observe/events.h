@@ -1,15 +1,45 @@
-// Counts and logs the life of jobs, and tells the status page of it.
-#ifndef SPARSEFW_SERVER_APP_OBSERVE_JOB_EVENTS_H_
-#define SPARSEFW_SERVER_APP_OBSERVE_JOB_EVENTS_H_
+// What the log, the metrics and the status page are told of: calls that end, connections that are
+// refused, the life of jobs.
+#ifndef SPARSEFW_SERVER_APP_OBSERVE_EVENTS_H_
+#define SPARSEFW_SERVER_APP_OBSERVE_EVENTS_H_
 
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
 #include "server/app/observe/logging.h"
 #include "server/jobs/job_listener.h"
 #include "server/metrics/metrics.h"
+#include "server/rpc/runtime/rpc_context.h"
 #include "server/status/live_jobs.h"
+#include "sparsefw/mutex.h"
 
 namespace sparsefw::server {
 
-// Thread-safe.
+// Event `rpc`: method, code, ms, peer; tenant, job (or tensor, upload), request_id,
+// traceparent and message where there is one. Level info for errors, debug for calls
+// that succeed or that the client gives up.
+void LogRpc(const RpcRecord& record, Logger* logger);
+
+// Refused connections. Thread-safe. Metrics and logger outlive it.
+class ConnectionEvents {
+ public:
+  ConnectionEvents(Metrics* metrics, Logger* logger) : metrics_(metrics), logger_(logger) {}
+  // No file descriptors are left for one, or a limit of connections is reached. Logged at
+  // most once in ten seconds.
+  void OnRefused();
+
+ private:
+  Metrics* const metrics_;
+  Logger* const logger_;
+  Mutex mutex_;
+  absl::Time next_log_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;  // since the last line
+};
+
+// Counts and logs the life of jobs, and tells the status page of it. Thread-safe.
 class JobEvents final : public JobListener {
  public:
   // `device_lost` is called after the loss was logged, `ended` after an end was.
@@ -43,4 +73,4 @@ class JobEvents final : public JobListener {
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_APP_OBSERVE_JOB_EVENTS_H_
+#endif  // SPARSEFW_SERVER_APP_OBSERVE_EVENTS_H_

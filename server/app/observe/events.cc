@@ -1,13 +1,20 @@
-#include "server/app/observe/job_events.h"
+#include "server/app/observe/events.h"
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "server/metrics/labels.h"
+#include "server/net/descriptor_limit.h"
+#include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {
 namespace {
+
+constexpr absl::Duration kRefusalsPeriod = absl::Seconds(10);
 
 using FieldList = std::vector<Logger::Field>;
 
@@ -27,7 +34,53 @@ std::string StateName(const Job& job) {
   return name;
 }
 
+// The key of a name, so that one search for job=<name> finds calls and job events.
+std::string_view KeyOf(std::string_view resource) {
+  if (resource.starts_with("jobs/")) return "job";
+  if (resource.starts_with("tensors/")) return "tensor";
+  if (resource.starts_with("uploads/")) return "upload";
+  return "name";  // that no resource can have
+}
+
 }  // namespace
+
+void LogRpc(const RpcRecord& record, Logger* logger) {
+  FieldList fields = {{"method", std::string(record.method)},
+                      {"code", CodeName(record.status.code())},
+                      {"ms", absl::ToDoubleMilliseconds(record.duration)},
+                      {"peer", record.peer}};
+  const auto add = [&fields](std::string_view key, std::string_view value) {
+    if (!value.empty()) fields.push_back({key, std::string(value)});
+  };
+  add("tenant", record.tenant);
+  add(KeyOf(record.subject.resource), record.subject.resource);
+  add("request_id", record.subject.request_id);
+  add("traceparent", record.traceparent);
+  const absl::string_view message = record.status.message();
+  add("message", {message.data(), message.size()});
+  const bool quiet = record.status.ok() || absl::IsCancelled(record.status);
+  logger->Log(quiet ? LogLevel::kDebug : LogLevel::kInfo, "rpc", fields);
+}
+
+void ConnectionEvents::OnRefused() {
+  metrics_->ConnectionRefused();
+  const absl::Time now = SteadyNow();
+  int64_t refused = 0;
+  {
+    MutexLock lock(mutex_);
+    ++refused_;
+    if (now < next_log_) return;
+    next_log_ = now + kRefusalsPeriod;
+    refused = std::exchange(refused_, 0);
+  }
+  logger_->Log(LogLevel::kWarning, "connections_refused",
+               {{"reason",
+                 "too few file descriptors are left, or --max-connections or "
+                 "--max-peer-connections is reached"},
+                {"refused", refused},
+                {"open_descriptors", OpenDescriptors()},
+                {"max_descriptors", DescriptorLimit()}});
+}
 
 void JobEvents::OnAccepted(const Job& job) {
   metrics_->JobAccepted(job);

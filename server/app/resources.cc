@@ -1,4 +1,8 @@
-#include "server/app/connection_limits.h"
+#include "server/app/resources.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
 
 namespace sparsefw::server {
 namespace {
@@ -13,6 +17,19 @@ constexpr int64_t kHeldShare = 4;
 constexpr int64_t kPeerCalls = 2048;
 // The largest messages and the windows of a hundred streams fit what a peer may leave unfinished.
 constexpr int kTurns = 9;
+
+// Each worker's share of the cores, at least 1.
+int ThreadsPerJob(const ServerConfig& config) {
+  if (config.job_threads > 0) return config.job_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.jobs.workers);
+}
+
+// The limit for what all running jobs hold; where the memory of the machine is unknown, none.
+int64_t SolveMemory(const ServerConfig& config) {
+  if (config.solve_memory_bytes > 0) return config.solve_memory_bytes;
+  const int64_t there = HostMemoryBytes();
+  return there > 0 ? there / 5 * 4 : std::numeric_limits<int64_t>::max();
+}
 
 }  // namespace
 
@@ -31,5 +48,21 @@ Connections::Limits ConnectionLimits(const ServerConfig& config) {
 }
 
 int64_t GrpcMemory(const ServerConfig& config) { return config.connection_memory_bytes / 4; }
+
+SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevice& device) {
+  SolverRunnerOptions options;
+  options.backends = device.usable;
+  options.default_backends = device.pool;
+  options.threads_per_job = ThreadsPerJob(config);
+  options.solve_memory_bytes = SolveMemory(config);
+  return options;
+}
+
+JobManagerOptions ManagerOptions(const ServerConfig& config, const DefaultDevice& device) {
+  JobManagerOptions options = config.jobs;
+  options.working_memory_bytes = SolveMemory(config);
+  options.devices = PoolDevices(device, config.devices);
+  return options;
+}
 
 }  // namespace sparsefw::server

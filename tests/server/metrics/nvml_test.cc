@@ -1,4 +1,4 @@
-#include "server/metrics/nvml_sampler.h"
+#include "server/metrics/nvml.h"
 
 #include <stdlib.h>
 

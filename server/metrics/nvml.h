@@ -1,9 +1,12 @@
-// The part of NVML that is in use, with its own signatures and values written
-// down here: building needs no header of NVIDIA's, running no NVML.
-#ifndef SPARSEFW_SERVER_METRICS_NVML_API_H_
-#define SPARSEFW_SERVER_METRICS_NVML_API_H_
+// Measures GPUs through NVML. The part of it that is in use stands here with its own signatures
+// and values: building needs no header of NVIDIA's, running no NVML.
+#ifndef SPARSEFW_SERVER_METRICS_NVML_H_
+#define SPARSEFW_SERVER_METRICS_NVML_H_
+
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/metrics/gpu_sample.h"
 
 struct nvmlDevice_st;
 
@@ -59,6 +62,14 @@ inline constexpr char kNvmlFile[] = "libnvidia-ml.so.1";
 //         Unimplemented  it lacks a function that is needed
 absl::StatusOr<NvmlApi> LoadNvml(const char* file = kNvmlFile);
 
+// Starts NVML, which ends with the last copy of the sampler, and looks the
+// devices up by their PCI bus ids: NVML's numbers are not CUDA's, and
+// CUDA_VISIBLE_DEVICES changes only CUDA's. A device that NVML does not know is
+// left out of the samples. Not thread-safe; may block as NVML may.
+// Errors: FailedPrecondition  NVML does not start, or knows none of the devices
+absl::StatusOr<GpuSampler> OpenNvmlSampler(const NvmlApi& nvml,
+                                           const std::vector<GpuDevice>& devices);
+
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_METRICS_NVML_API_H_
+#endif  // SPARSEFW_SERVER_METRICS_NVML_H_
