@@ -16,7 +16,8 @@
 
 namespace sparsefw::server {
 
-// Options of tensors, jobs and devices that have no flag are filled in by the server.
+// The server sets the options of tensors, jobs and devices that depend on other parts, whatever
+// stands here: stores, devices, memory of solves, limits of tenants and callbacks.
 struct ServerConfig {
   ServerConfig() {
     tensors.tensor_ttl = absl::ZeroDuration();

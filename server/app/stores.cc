@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -16,13 +15,15 @@ namespace sparsefw::server {
 namespace {
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
-  const Logger::Field fields[] = {{"kind", std::string(incident.kind)},
-                                  {"name", incident.name},
-                                  {"cause", std::string(incident.cause.message())},
-                                  {"tenant", incident.tenant}};
-  // Some incidents belong to no tenant.
-  const size_t count = std::size(fields) - (incident.tenant.empty() ? 1 : 0);
-  logger.Log(LogLevel::kWarning, "store_incident", std::span(fields, count));
+  const Logger::Field kind = {"kind", std::string(incident.kind)};
+  const Logger::Field name = {"name", incident.name};
+  const Logger::Field cause = {"cause", std::string(incident.cause.message())};
+  if (incident.tenant.empty()) {
+    logger.Log(LogLevel::kWarning, "store_incident", {kind, name, cause});
+  } else {
+    logger.Log(LogLevel::kWarning, "store_incident",
+               {kind, name, {"tenant", incident.tenant}, cause});
+  }
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ absl::Status Stores::OpenTensors(const ServerConfig& config, const Backend& back
   TensorStoreOptions options = config.tensors;
   options.catalog = tensor_catalog_.get();
   options.disk_used_beside = [this] { return DiskUsedByJobs(); };
-  if (options.tensor_ttl == absl::ZeroDuration()) options.tensor_ttl = absl::InfiniteDuration();
+  if (options.tensor_ttl <= absl::ZeroDuration()) options.tensor_ttl = absl::InfiniteDuration();
   options.on_incident = [this](const StoreIncident& incident) { LogIncident(logger_, incident); };
   options.many_tenants = !config.tokens.empty() || !config.tls_client_ca.empty();
   options.limits_of = std::move(limits_of);

@@ -212,6 +212,7 @@ class Watcher final : public grpc::ClientReadReactor<v1::JobEvent> {
   }
   void OnDone(const grpc::Status& status) override {
     if (!status.ok()) Die("a watcher failed: " + status.error_message());
+    if (events_ == 0) seen_->count_down();
     ended_->count_down();
   }
 

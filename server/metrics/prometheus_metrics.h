@@ -32,7 +32,7 @@ struct DeviceInfo {
 
 class PrometheusMetrics : public Metrics {
  public:
-  // The metrics that an endpoint serves. Valid after this object is gone.
+  // The metrics that an endpoint serves.
   virtual std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const = 0;
 };
 
