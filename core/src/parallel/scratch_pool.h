@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_CORE_SRC_PARALLEL_SCRATCH_POOL_H_
 #define SPARSEFW_CORE_SRC_PARALLEL_SCRATCH_POOL_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -46,6 +47,8 @@ class ScratchPool {
         free_.pop_back();
         return scratch;
       }
+      // Give runs in a destructor, where nothing may be allocated.
+      free_.reserve(++made_);
     }
     return make_();
   }
@@ -56,6 +59,7 @@ class ScratchPool {
 
   const std::function<std::unique_ptr<Scratch>()> make_;
   Mutex mutex_;
+  size_t made_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kBlockRows = 512;  // rows of D at a time
 constexpr int64_t kTile = kPanelCols;
-constexpr int64_t kPanelsAtOnce = 8;  // of an estimate: threads with a panel each
 
 // Turns a row of W into one of D.
 using Prune = absl::FunctionRef<void(int64_t row, double* weights)>;
@@ -160,9 +159,9 @@ absl::StatusOr<double> HalfProductLossOfWeights(ConstMatrixView weights, ConstMa
   return Loss(weights, gram, prune, scale, context).Run();
 }
 
-int64_t HalfProductLossBytes(int64_t rows, int64_t cols) {
+int64_t HalfProductLossBytes(int64_t rows, int64_t cols, int threads) {
   const int64_t panel = std::min(kBlockRows, rows);
-  const int64_t panels = std::min(kPanelsAtOnce * kTile, cols);
+  const int64_t panels = std::min(threads * kTile, cols);
   return 8 * (panel * cols + panels * panel + panels * cols);
 }
 

@@ -31,8 +31,8 @@ absl::StatusOr<double> HalfProductLossOfWeights(ConstMatrixView weights, ConstMa
                                                 const Matrix<float>& kept, const Scale& scale,
                                                 const ParallelContext& context);
 
-// Bytes of the scratch of either on up to eight threads, for the estimate of an engine's memory.
-int64_t HalfProductLossBytes(int64_t rows, int64_t cols);
+// Bytes of the scratch of either, for the estimate of an engine's memory. Every thread has a panel.
+int64_t HalfProductLossBytes(int64_t rows, int64_t cols, int threads);
 
 }  // namespace sparsefw::cpu
 

@@ -90,7 +90,8 @@ class CpuBackendImpl final : public Backend {
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
     const int64_t size = PrecisionFor(rows, cols) == Precision::kFloat64 ? 8 : 4;
-    return LargestStage(rows, cols, request, size) + cpu::HalfProductLossBytes(rows, cols) + masks;
+    return LargestStage(rows, cols, request, size) +
+           cpu::HalfProductLossBytes(rows, cols, ParallelContext(0).threads()) + masks;
   }
 };
 

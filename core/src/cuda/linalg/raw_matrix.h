@@ -8,7 +8,7 @@
 
 namespace sparsefw::cuda {
 
-// Dense, its rows one after the other without padding. A view; no ownership.
+// Dense, its rows one after the other, without padding but in RawRows. A view; no ownership.
 struct RawMatrix {
   const void* data = nullptr;
   DType dtype = DType::kF32;  // F32, F16, BF16, F64

@@ -15,7 +15,7 @@ namespace sparsefw::cuda {
 // Rows of W on the device and what is taken away from them, either `kept`,
 // which keeps W's own weights, or `other`. Views; no ownership.
 struct RawRows {
-  RawMatrix weights;              // its rows stride apart
+  RawMatrix weights;              // but its rows are stride apart
   int64_t stride = 0;             // of the weights, of `other` and of products
   const BitWord* kept = nullptr;  // [rows, StrideOf(cols) / 32]
   const float* other = nullptr;   // [rows, stride]
