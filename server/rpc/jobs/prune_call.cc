@@ -170,6 +170,7 @@ absl::Status PruneCall::FinishIntake() {
 absl::Status PruneCall::FinishPart(Part& part, std::string* tensor) {
   if (!part.upload.open()) return absl::OkStatus();
   SPARSEFW_ASSIGN_OR_RETURN(const TensorInfo info, part.upload.Finish(std::nullopt));
+  part.tensor = info.name;
   *tensor = info.name;
   return absl::OkStatus();
 }
@@ -314,9 +315,11 @@ void PruneCall::CleanUp() {
   const bool goes_on = events_ != nullptr && events_->suspended() && !events_->ended();
   events_.reset();
   if (!taken_) {
-    for (Part* part : {&weight_, &gram_, &activations_}) part->upload.Abandon();
-    context().tensors->ReleaseTransient(spec_.weight);
-    context().tensors->ReleaseTransient(spec_.gram);
+    // Only what this stream sent: a name in its header may be that of anybody.
+    for (Part* part : {&weight_, &gram_, &activations_}) {
+      part->upload.Abandon();
+      context().tensors->ReleaseTransient(part->tensor);
+    }
   }
   reader_.reset();
   if (job_.empty()) return;

@@ -40,7 +40,8 @@ class PruneCall final
   struct Part {
     std::string_view what;
     UploadSink upload;
-    int64_t expected = 0;  // bytes; of activations tokens
+    int64_t expected = 0;     // bytes; of activations tokens
+    std::string tensor = {};  // its name, once the upload is finished
   };
 
   // Intake.

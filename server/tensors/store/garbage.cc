@@ -58,7 +58,9 @@ void TensorStore::ReleaseTransientLeft() {
   StoredTensors all;
   {
     MutexLock lock(mutex_);
-    for (const auto& [number, tensor] : tensors_) all.push_back(tensor);
+    for (const auto& [number, tensor] : tensors_) {
+      if (tensor->origin().transient) all.push_back(tensor);
+    }
   }
   for (const auto& tensor : all) ReleaseTransient("tensors/" + tensor->origin().id);
 }

@@ -138,6 +138,19 @@ TEST_F(TensorCatalogTest, ARequestIdBelongsToATenantAndToItsLastRecord) {
   EXPECT_EQ(ids, (std::vector<std::string>{"b", "c"}));
 }
 
+TEST_F(TensorCatalogTest, ARecordReplacesThatOfItsIdAndThatOfItsRequestId) {
+  TensorRecord first = Upload("a");
+  SPARSEFW_ASSERT_OK(catalog_->Insert(first));
+  TensorRecord second = Upload("b");
+  second.request_id = "r";
+  const int64_t number = *catalog_->Insert(second);
+  first.request_id = "r";
+  first.complete = true;
+  first.number = *catalog_->Insert(first);
+  EXPECT_GT(first.number, number);
+  EXPECT_EQ(Records(), std::vector<TensorRecord>{first});
+}
+
 TEST_F(TensorCatalogTest, RemembersUses) {
   SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("a")));
   SPARSEFW_ASSERT_OK(catalog_->Insert(Upload("b")));

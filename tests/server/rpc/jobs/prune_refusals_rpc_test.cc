@@ -1,7 +1,12 @@
 // What the one-call form refuses, and when.
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "sparsefw/crc32c.h"
 #include "tests/server/rpc/jobs/prune_fixture.h"
 
 namespace sparsefw::server {
@@ -59,6 +64,26 @@ TEST_F(PruneRpcTest, RefusesIncompleteAndDisorderlyStreams) {
   EXPECT_TRUE(Failed(Error({named, WeightChunk(weight_, 0, all)}), grpc::FAILED_PRECONDITION,
                      "TENSOR_NOT_FOUND", "gram"));
   ExpectNothingLeft();
+}
+
+// Such a tensor may be that of another stream, even of another tenant.
+TEST_F(PruneRpcTest, AFailedStreamDeletesNoTensorThatItsHeaderNames) {
+  TensorStore& store = server_.server->tensors();
+  const TensorSpec spec = {TensorKind::kWeight, DType::kF32, kRows, kCols, 0};
+  const auto created = store.CreateUpload(spec, "", Owner{"default", ""}, UploadLife::kJob);
+  ASSERT_TRUE(created.ok()) << created.status();
+  const std::string upload = std::get<UploadInfo>(*created).name;
+  const auto bytes = std::as_bytes(std::span(weight_));
+  ASSERT_TRUE(store.Write(upload, 0, bytes, Crc32c(bytes)).ok());
+  const std::string of_another_stream = store.Finish(upload, std::nullopt)->name;
+
+  v1::PruneRequest header = Header();
+  header.mutable_header()->clear_weight();
+  header.mutable_header()->mutable_spec()->set_weight(of_another_stream);
+  EXPECT_TRUE(Failed(Error({header, GramChunk(gram_, 0, 4)}), grpc::INVALID_ARGUMENT,
+                     "STREAM_INCOMPLETE", "after 4 of 4096 bytes of the gram"));
+  EXPECT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
+  EXPECT_TRUE(store.GetTensor(of_another_stream).ok());
 }
 
 TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {
