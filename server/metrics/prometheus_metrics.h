@@ -1,6 +1,6 @@
 // Metrics in Prometheus' form: docs/metrics.md lists them. All names begin with sparsefw_; base
-// units. Every label has a fixed set of values, and what is not in it counts as "other". Gauges are
-// computed at each scrape and absent before SetGauges.
+// units. Every label has a fixed set of values, and what is not in it counts as "other", a code as
+// "UNKNOWN". Gauges are computed at each scrape and absent before SetGauges.
 #ifndef SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_PROMETHEUS_METRICS_H_
 

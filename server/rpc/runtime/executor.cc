@@ -64,6 +64,12 @@ void Executor::Withdraw(std::string_view caller, TaskId id) {
   Settle(share);
 }
 
+Executor::TaskId Executor::AwaitIdle() {
+  MutexLock lock(mutex_);
+  while (!shares_.empty()) idle_.Wait(mutex_);
+  return next_id_ - 1;
+}
+
 ExecutorGauges Executor::usage() const {
   MutexLock lock(mutex_);
   ExecutorGauges usage = {.name = {}, .begun = begun_, .withdrawn = withdrawn_};
@@ -135,7 +141,9 @@ void Executor::Settle(Share& share) {
   }
   if (share.running > 0) return;
   shares_.erase(shares_.find(share.caller));
-  if (stopping_ && shares_.empty()) wake_.NotifyAll();
+  if (!shares_.empty()) return;
+  idle_.NotifyAll();
+  if (stopping_) wake_.NotifyAll();
 }
 
 }  // namespace sparsefw::server

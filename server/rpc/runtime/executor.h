@@ -49,6 +49,9 @@ class Executor {
   // Drops the work unless it has begun: it costs nobody a turn.
   void Withdraw(std::string_view caller, TaskId id);
 
+  // Waits until there is no work. Returns how many tasks were posted until then.
+  TaskId AwaitIdle();
+
   // Without its name. A piece of work waits anew.
   ExecutorGauges usage() const;
 
@@ -81,6 +84,7 @@ class Executor {
   const int64_t max_new_;
   mutable Mutex mutex_;
   CondVar wake_;
+  CondVar idle_;
   std::map<std::string, Share, std::less<>> shares_ ABSL_GUARDED_BY(mutex_);
   // Shares that may use a thread. One whose work was withdrawn stays until its turn.
   std::deque<Share*> turns_ ABSL_GUARDED_BY(mutex_);

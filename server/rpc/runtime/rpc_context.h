@@ -60,6 +60,14 @@ struct ServerFacts {
 struct CallThreads {
   // `io_threads`: those that one caller may hold of `data`, and of `sums`.
   explicit CallThreads(int io_threads) : data(io_threads), sums(io_threads) {}
+  // Work moves from one to another until its call ends: all live until none has any.
+  ~CallThreads() {
+    int64_t posted = -1;
+    for (int64_t before = -2; posted != before;) {
+      before = posted;
+      posted = quick.AwaitIdle() + jobs.AwaitIdle() + data.AwaitIdle() + sums.AwaitIdle();
+    }
+  }
   std::vector<ExecutorGauges> gauges() const {
     std::vector<ExecutorGauges> all = {quick.usage(), jobs.usage(), data.usage(), sums.usage()};
     for (size_t i = 0; i < all.size(); ++i) all[i].name = kNames[i];

@@ -124,7 +124,8 @@ class IntakeCall : public Reactor, public Call {
         });
     {
       MutexLock lock(mutex_);
-      ticket_ = ticket;
+      // A turn that was there at once may have ended, and the next one may wait by now.
+      if (ticket != FairSemaphore::kGranted) ticket_ = ticket;
       if (!over_) return;
     }
     connection().peer().turns().Cancel(ticket);

@@ -1,12 +1,15 @@
 #include "server/rpc/runtime/executor.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/rpc/runtime/rpc_context.h"
 #include "server/rpc/runtime/strand.h"
 #include "server/rpc/runtime/timer.h"
 #include "sparsefw/reason.h"
@@ -285,6 +288,22 @@ TEST(StrandTest, MovesToAnotherExecutorInOrder) {
   ended.get_future().wait();
   EXPECT_EQ(order, "123");
   EXPECT_GE(second.usage().begun, 2);
+}
+
+// A stream's work moves on to threads that would be gone by then.
+TEST(CallThreadsTest, AllLiveUntilNoneHasWork) {
+  std::atomic<bool> ran = false;
+  {
+    CallThreads threads(1);
+    const auto strand = std::make_shared<Strand>(&threads.jobs);
+    strand->SetCaller("a");
+    strand->Post([&threads, strand = strand.get()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the end begins meanwhile
+      strand->MoveTo(&threads.data);
+    });
+    strand->Post([&ran] { ran = true; });
+  }
+  EXPECT_TRUE(ran);
 }
 
 TEST(TimerTest, RunsInOrderOfTime) {
