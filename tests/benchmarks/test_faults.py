@@ -152,6 +152,17 @@ def test_a_sticky_error_in_a_benchmark_restarts_its_program(programs, bin_folder
     assert sum("error" in case for case in figures["cases"]) == 1
 
 
+def test_an_item_that_failed_is_all_that_its_program_says(programs, bin_folder):
+    """Its status of 1 is no second failure."""
+    line = json.dumps({"item": "replays", "ok": False, "detail": "20 replays took 0 iterations"})
+    wrap(programs, SMOKE, f"case \"$*\" in *'--part capture '*) echo '{line}'; exit 1;; esac")
+    status, result, end = check(programs, bin_folder, "--only", "smoke")
+    assert status == 1 and not result["passed"] and result["complete"]
+    assert failed(result, "smoke") == {"capture: replays": "20 replays took 0 iterations"}
+    assert "capture: replays" in end and "20 replays took 0 iterations" in end
+    assert step(result, "smoke")["items"][-1]["item"].startswith("joint")  # the next parts ran
+
+
 # ncu as far as the emulated device can stand in for it: every launch, with its kernel's name.
 NCU = '''#!{python}
 import collections, os, re, subprocess, sys

@@ -61,8 +61,8 @@ def test_the_model_is_extrapolated_and_says_so(smoke):
     _, results = smoke
     (gap,) = [goal for goal in results["goals"] if "gap stop" in goal["what"]]
     assert "through a server, EXTRAPOLATED from 6 jobs" in gap["note"]
-    (paper,) = [goal for goal in results["goals"] if "2000 iterations each" in goal["what"]]
-    assert paper["value"] is None and paper["note"] == "it was not measured"
+    # Of a schedule that the plan does not have there is no goal.
+    assert not [goal for goal in results["goals"] if "2000 iterations each" in goal["what"]]
 
 
 def test_list_needs_no_device(bin_folder, tmp_path):

@@ -171,7 +171,9 @@ def test_goals_rest_on_the_server_where_it_ran():
     assert found["what"].startswith("all 64 linear layers") and found["met"] is False
     assert found["value"] == pytest.approx(160)
     assert found["note"] == "s through a server, EXTRAPOLATED from 4 jobs, 2 at once"
-    assert one_goal(some, "2000 iterations")["note"] == "it was not measured"
+    assert len(goals._model(some, PLAN)) == 1  # that of the plan's schedule
+    every = {**some, "only_model": True}
+    assert one_goal(every, "2000 iterations")["note"] == "it was not measured"
     jobs = [job(layer, block, block, block + 1) for block in range(32) for layer in ("q", "down")]
     found = one_goal({"cases": [model_case(*jobs, blocks=32)]}, "gap stop")
     assert found["value"] == 32 and found["met"] is True

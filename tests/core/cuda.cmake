@@ -51,7 +51,8 @@ target_link_libraries(sparsefw_cuda_module_on_host PRIVATE
 target_link_options(sparsefw_cuda_module_on_host PRIVATE
   -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 
-# The kernels one by one, as script/gpu-check runs them on a device.
+# The kernels of an iteration (unstructured and 2:4), its capture, prune and joint, one by one, as
+# script/gpu-check runs them on a device.
 if(TARGET sparsefw_bench_support)
   include(${PROJECT_SOURCE_DIR}/core/benchmarks/programs/smoke/smoke.cmake)
   add_executable(sparsefw-bench-smoke-on-host ${SPARSEFW_SMOKE_SOURCES})

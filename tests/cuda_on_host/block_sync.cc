@@ -77,6 +77,10 @@ uint64_t BlockRunner::SyncWarp(WarpOp op, unsigned mask, uint64_t value, int sou
                         "own lane %d",
                         Index(me.index), At(place), mask, lane()));
   }
+  if (source_lane < 0 || source_lane >= kWarpLanes) {
+    Die(absl::StrFormat("thread %s reads lane %d of its warp at %s", Index(me.index), source_lane,
+                        At(place)));
+  }
   me.state = State::kInWarp;
   me.op = op;
   me.mask = mask;

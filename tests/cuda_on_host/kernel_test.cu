@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/src/cuda/runtime/launch.cuh"
@@ -142,6 +143,28 @@ TEST(Kernel, CountsWithAtomics) {
   EXPECT_EQ(largest.Get()[0], 1233);
 }
 
+// Threads outside of [first, end) have returned when the others meet.
+__global__ void LeaveKernel(int first, int end, int* results) {
+  __shared__ int values[100];
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < first || thread >= end) return;
+  values[thread] = thread;
+  __syncthreads();
+  results[thread] = values[first + end - 1 - thread];
+}
+
+TEST(Kernel, MeetsAtABarrierOfTheThreadsThatRemain) {
+  const std::pair<int, int> remain[] = {{0, 100}, {0, 65}, {36, 100}, {35, 64}, {50, 51}};
+  for (const auto& [first, end] : remain) {
+    TestBuffer<int> results(std::vector<int>(100, -1));
+    MustSucceed(
+        Launch(LeaveKernel, LaunchShape{.threads = 100}, nullptr, first, end, results.data()));
+    std::vector<int> expected(100, -1);
+    for (int i = first; i < end; ++i) expected[static_cast<size_t>(i)] = first + end - 1 - i;
+    EXPECT_EQ(results.Get(), expected);
+  }
+}
+
 // As CUDA, arguments become what the parameters are.
 __global__ void ConvertKernel(int64_t size, float value, const float* in, float* out) {
   if (threadIdx.x < size) out[threadIdx.x] = in[threadIdx.x] + value;
@@ -201,6 +224,12 @@ TEST(Kernel, IsCheapToLaunch) {
   EXPECT_EQ(KernelLaunches() - before, 2000);
   EXPECT_EQ(sums.Get()[0], 256);
 }
+
+template <typename T>
+concept HasMin = requires(T x) {
+  min(x, x);
+};
+static_assert(HasMin<int> && !HasMin<int64_t> && !HasMin<double>);
 
 __global__ void IntrinsicsKernel(int* out) {
   out[0] = 10 * min(3, 2) + max(-1, 1);

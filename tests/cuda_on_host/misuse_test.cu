@@ -72,6 +72,17 @@ TEST_F(MisuseDeathTest, DifferentOperations) {
                "lanes of one warp meet in different operations");
 }
 
+__global__ void ForeignLaneKernel(int* out) {
+  out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 32);
+}
+
+TEST_F(MisuseDeathTest, LaneOutsideTheWarp) {
+  TestBuffer<int> out(32);
+  EXPECT_DEATH(
+      static_cast<void>(Launch(ForeignLaneKernel, LaunchShape{.threads = 32}, nullptr, out.data())),
+      "reads lane (32|63) of its warp at .*misuse_test.cu");
+}
+
 TEST_F(MisuseDeathTest, BarrierOnTheHost) {
   EXPECT_DEATH(__syncthreads(), "__syncthreads outside a kernel at .*misuse_test.cu");
 }

@@ -142,7 +142,11 @@ def _model_through_a_server(case, plan, limit):
 
 def _model(results, plan):
     goals = []
+    # On all schedules if nothing else is measured (cases.model_cases).
+    schedules = cases.MODEL_SCHEDULES if results.get("only_model") else plan.model_schedules
     for schedule, limit in (("paper", 300), ("gap", 60)):
+        if schedule not in schedules:
+            continue
         served = [_model_through_a_server(case, plan, limit)
                   for case in select(results, measure="model", schedule=schedule)]
         found = [one for one in served if one]

@@ -78,7 +78,8 @@ def _relay(prefix, command, seconds):
 
 
 def smoke(context):
-    """The time of each kernel at the goal's size, and whether iterations can be captured."""
+    """The time of each kernel of an iteration (unstructured and 2:4), of prune and of joint at the
+    goal's size, and whether iterations can be captured."""
     program, limit = context.bin / "sparsefw-bench-smoke", SMOKE_SHARE * context.seconds
     try:
         names = run([program, "--list", "1"], limit, places.programs_environment()).out
@@ -215,7 +216,8 @@ class Part:
 
 
 PARTS = (
-    Part("smoke", 60, 60, smoke, "the time of every kernel, and whether iterations can be captured"),
+    Part("smoke", 60, 60, smoke, "the times of kernels: an iteration (unstructured, 2:4), its "
+         "capture, prune, joint"),
     Part("goal", 80, 60, lambda context: _benchmarks(context, "goal"),
          "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
     Part("ncu", 40, 30, profile, "Nsight Compute on the kernels that iterations are spent in"),

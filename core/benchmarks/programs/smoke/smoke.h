@@ -44,6 +44,15 @@ class DeviceValues {
                          "cudaMemcpyAsync"));
     OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
   }
+  // The first of them.
+  T Front() {
+    T value;
+    OrDie(
+        cuda::ToStatus(cudaMemcpyAsync(&value, data(), sizeof(T), cudaMemcpyDeviceToHost, nullptr),
+                       "cudaMemcpyAsync"));
+    OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
+    return value;
+  }
   T* data() { return buffer_.data(); }
 
  private:

@@ -100,6 +100,11 @@ class Kernels {
           }
           return absl::OkStatus();
         });
+    // A graph without a kernel is captured and replayed just as well, and fast.
+    smoke_.Begin(name_ + "replays");
+    const int64_t taken = at_.d_state_.Front().recurrence.iteration;
+    smoke_.Report(name_ + "replays", taken == kReplays,
+                  absl::StrFormat("%d replays took %d iterations", kReplays, taken));
   }
 
  private:

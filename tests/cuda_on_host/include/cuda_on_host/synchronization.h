@@ -21,7 +21,7 @@ enum class WarpOp { kVote, kShuffle };
 
 // Waits for every lane of the mask that has not returned. The result:
 //   kVote     a bit for each lane whose value is not 0
-//   kShuffle  the value of source_lane; bits all 1 when that lane takes no part
+//   kShuffle  the value of source_lane, one of the warp's; bits all 1 when that lane takes no part
 uint64_t SyncWarp(WarpOp op, unsigned mask, uint64_t value, int source_lane, const Place& place);
 
 // The calling thread's lane.
