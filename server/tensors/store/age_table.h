@@ -41,8 +41,9 @@ class AgeTable {
   auto begin() const { return by_age_.begin(); }
   auto end() const { return by_age_.end(); }
 
-  // Up to `count` entries that `chooses`, newest first, with numbers below `before`. A walk over
-  // the pages sees every entry once that was there all the time, whatever else comes and goes.
+  // Up to `count` entries for which `chooses` is true, newest first, with numbers below `before`. A
+  // walk over the pages sees every entry once that was there all the time, whatever else comes and
+  // goes.
   struct Page {
     std::vector<std::shared_ptr<T>> entries;
     std::optional<uint64_t> next;  // `before` of the next page, if there is one
@@ -62,7 +63,7 @@ class AgeTable {
     return page;
   }
 
-  // Takes out the entries that `chooses`.
+  // Takes out the entries for which `chooses` is true.
   template <typename Predicate>
   std::vector<std::shared_ptr<T>> TakeIf(Predicate chooses) {
     std::vector<std::shared_ptr<T>> taken;
