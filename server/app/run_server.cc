@@ -28,8 +28,9 @@
 namespace sparsefw::server {
 namespace {
 
-// Time beyond the graces after which a drain that hangs is aborted.
-constexpr absl::Duration kWatchdogMargin = absl::Seconds(10);
+// Time beyond the graces after which a drain that hangs is aborted. Uploads under way are
+// written to the disk in it, which other programs may keep busy.
+constexpr absl::Duration kWatchdogMargin = absl::Seconds(25);
 
 // Otherwise glibc returns the memory of every chunk to the system and requests it
 // again, which halves the speed of uploads.

@@ -43,7 +43,11 @@ constexpr size_t kQueueShown = 20;
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
-  ~ServerImpl() override { Drain(absl::ZeroDuration(), absl::ZeroDuration()); }
+  ~ServerImpl() override {
+    Drain(absl::ZeroDuration(), absl::ZeroDuration());
+    // Their tasks use the others and the listener.
+    for (Timer* timer : {&timer_, &access_timer_, &garbage_timer_}) timer->Stop();
+  }
 
   absl::Status Open();
 
@@ -101,11 +105,11 @@ class ServerImpl final : public Server {
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobCounts> job_counts_;
   std::unique_ptr<JobManager> jobs_;
-  RpcContext context_;
-  std::unique_ptr<Timer> timer_;
+  Timer timer_;
   // Both wait for the disk, but for no call, and not for each other.
-  std::unique_ptr<Timer> access_timer_;
-  std::unique_ptr<Timer> garbage_timer_;
+  Timer access_timer_;
+  Timer garbage_timer_;
+  RpcContext context_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
   std::string address_;
@@ -248,9 +252,6 @@ void ServerImpl::CheckHealth() {
 }
 
 void ServerImpl::FillContext(const DefaultDevice& device) {
-  timer_ = std::make_unique<Timer>();
-  access_timer_ = std::make_unique<Timer>();
-  garbage_timer_ = std::make_unique<Timer>();
   context_.authenticator = &access_->authenticator();
   context_.tensors = &stores_->tensors();
   context_.staging = &staging_;
@@ -260,7 +261,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   context_.connections = &connections_;
   context_.fetches = &fetches_;
   context_.threads = std::make_unique<CallThreads>(config_.io_threads);
-  context_.timer = timer_.get();
+  context_.timer = &timer_;
   context_.log = [this](const RpcRecord& record) {
     refusals_.Ended(record.method, record.status, absl::Now());
     metrics_->RpcRefused(record.status);
@@ -302,14 +303,14 @@ Gauges ServerImpl::ComputeGauges() {
 }
 
 void ServerImpl::StartPeriodicWork() {
-  garbage_timer_->Every(absl::ToChronoNanoseconds(config_.gc_interval),
-                        [this] { CollectGarbage(); });
+  garbage_timer_.Every(absl::ToChronoNanoseconds(config_.gc_interval),
+                       [this] { CollectGarbage(); });
   // Expiry needs no file: it does not wait for a disk that hangs.
-  timer_->Every(kAccessPeriod, [this] {
+  timer_.Every(kAccessPeriod, [this] {
     if (access_->authenticator().active()) registry_.Recheck();
   });
-  access_timer_->Every(kAccessPeriod, [this] { PollAccess(false); });
-  timer_->Every(kTickPeriod, [this] {
+  access_timer_.Every(kAccessPeriod, [this] { PollAccess(false); });
+  timer_.Every(kTickPeriod, [this] {
     registry_.Tick();
     listener_->Tick();
     ReturnMemory();
@@ -329,7 +330,7 @@ void ServerImpl::CollectGarbage() {
 void ServerImpl::ReturnMemory() {
   const int64_t closed = connections_.counts().closed;
   if (std::exchange(closed_connections_, closed) == closed) return;
-  garbage_timer_->After(kTickPeriod / 2, [] { malloc_trim(0); });
+  garbage_timer_.After(kTickPeriod / 2, [] { malloc_trim(0); });
 }
 
 void ServerImpl::PollAccess(bool all) {

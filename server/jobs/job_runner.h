@@ -37,9 +37,9 @@ class JobRunner {
     // Floating-point operations of the run, a rough guess: see FairShare.
     double cost = 0;
     JobNeed need;  // need.alone is the manager's
-    // Set before this is dropped where a later process runs the job again: tensors that
-    // belong to the job alone stay.
-    bool needed_again = false;
+    // Set before this is dropped at the end of the job: tensors that belong to the job alone
+    // go then. They stay for a job that runs again, and for a stream whose job was refused.
+    bool ended = false;
   };
   enum class Values {
     kUnchecked,

@@ -94,16 +94,13 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   explicit SolverInputs(TensorStore* tensors) : store(tensors) {}
   ~SolverInputs() override {
     std::vector<std::string> names;
-    // A tensor that the job brought along stays for its next run.
-    const auto release = [&](const std::string& name) {
-      if (!needed_again) store->ReleaseTransient(name);
-    };
     for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
       if (*handle == nullptr) continue;
       names.push_back((*handle)->info().name);
       handle->reset();
     }
-    for (const std::string& name : names) release(name);
+    if (!ended) return;
+    for (const std::string& name : names) store->ReleaseTransient(name);
   }
 
   InputSpecs Specs() const {

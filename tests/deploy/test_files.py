@@ -73,7 +73,7 @@ def test_pods_have_the_time_that_a_drain_takes():
     before = int(re.search(r'\["sleep", "(\d+)"\]', base)[1])
     drain = int(re.search(r"SPARSEFW_DRAIN_GRACE=(\d+)s", configuration)[1])
     fetch = int(re.search(r"SPARSEFW_FETCH_GRACE=(\d+)s", configuration)[1])
-    assert grace >= before + drain + fetch + 15
+    assert grace >= before + drain + fetch + 30
 
 
 def test_the_configuration_file_has_every_key_with_its_default():

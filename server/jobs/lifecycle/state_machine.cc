@@ -99,7 +99,7 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
 }
 
 StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, Ending ending) {
-  if (job->inputs != nullptr) job->inputs->needed_again = false;
+  if (job->inputs != nullptr) job->inputs->ended = true;
   job->inputs.reset();
   if (std::optional<JobEvent> last = job->TakeReport()) {
     announcer_.Tell(job, *std::move(last));
@@ -202,7 +202,6 @@ void StateMachine::Suspend(const JobPtr& job) {
     MutexLock lock(job->mutex);
     if (job->suspended || job->job->state != JobState::kQueued) return;
     job->suspended = true;
-    if (job->inputs != nullptr) job->inputs->needed_again = true;
     if (job->job->spec.ends_with_stream && job->unstored_end == nullptr) {
       Job next = *job->job;
       next.spec.ends_with_stream = false;

@@ -111,12 +111,12 @@ void Workers::RunJob(Lease& lease) {
     outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
   }
   if (StoppedEarly(outcome) && states_.Requeue(active)) {
-    started->inputs->needed_again = true;
     if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
     return parts_.scheduler.Release(lease);
   }
   if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
   // Dropped before the end is announced: a client may delete the tensors at once.
+  started->inputs->ended = true;
   started->inputs.reset();
   if (durable_) parts_.scheduler.Release(lease);
   states_.End(active, JobState::kRunning, EndingOf(std::move(outcome)));

@@ -4,18 +4,21 @@ namespace sparsefw::server {
 
 Timer::Timer() : thread_([this] { Run(); }) {}
 
-Timer::~Timer() {
+void Timer::Stop() {
+  std::map<std::pair<Clock::time_point, int64_t>, std::function<void()>> dropped;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
+    dropped.swap(tasks_);
   }
   wake_.NotifyAll();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Timer::After(std::chrono::nanoseconds delay, std::function<void()> task) {
   {
     MutexLock lock(mutex_);
+    if (stopping_) return;
     tasks_.emplace(std::make_pair(Clock::now() + delay, next_++), std::move(task));
   }
   wake_.NotifyOne();

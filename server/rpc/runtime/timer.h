@@ -14,18 +14,19 @@
 namespace sparsefw::server {
 
 // One thread on the steady clock. Thread-safe. Functions must be quick; they
-// are destroyed once they have run or the timer ends.
+// are destroyed once they have run or the timer is stopped.
 class Timer {
  public:
   Timer();
-  // Drops what has not run yet.
-  ~Timer();
+  ~Timer() { Stop(); }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
   void After(std::chrono::nanoseconds delay, std::function<void()> task);
   // Repeats the task, each time `period` after the end of the last.
   void Every(std::chrono::nanoseconds period, std::function<void()> task);
+  // Ends with the task that runs now. Drops all others, and those that come later.
+  void Stop();
 
  private:
   using Clock = std::chrono::steady_clock;

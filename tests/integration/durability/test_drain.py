@@ -4,10 +4,11 @@ import threading
 import time
 
 import grpc
+import numpy as np
 import pytest
 
 from support.layers import ENDLESS
-from support.processes import HANG, Cli, finish, wait_until
+from support.processes import BIN_DIR, HANG, Cli, finish, wait_until
 from support.rpc import Client, chunks, error_info, prune_service_pb2, tensor_pb2
 
 
@@ -30,6 +31,21 @@ def test_idle_server_drains_at_once(start_server, number):
     server.signal(number)
     assert server.wait() == 0
     assert len(server.output) == 1
+
+
+def test_it_waits_for_the_deletion_of_expired_tensors(start_server, folder):
+    """Meanwhile no other timer works on what is gone: freed memory is overwritten here."""
+    seen = folder / "seen"
+    server = start_server(
+        "--gc-interval", "100ms", "--tensor-ttl", "1s", program=BIN_DIR.parent / "tests/sparsefw-server-failpoints",
+        env={"SPARSEFW_FAILPOINTS": "tensor.delete=sleep:4000@1", "SPARSEFW_FAILPOINTS_SEEN": str(seen), "MALLOC_PERTURB_": "165",
+             "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"})
+    client = Client(server.address)
+    client.upload(np.ones((4, 4), np.float32), "weight")
+    client.close()
+    wait_until(lambda: "tensor.delete\n" in seen.read_text(), "a tensor is deleted")
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0, server.log()[-3000:]
 
 
 def test_running_job_keeps_its_best_mask_and_watchers_are_told(start_server, big_layer):

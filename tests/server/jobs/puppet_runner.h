@@ -180,7 +180,7 @@ class PuppetRunner final : public JobRunner {
       runner.live_inputs_.fetch_add(1);
     }
     ~CountedInputs() override {
-      if (needed_again) runner.kept_inputs_.fetch_add(1);
+      if (!ended) runner.kept_inputs_.fetch_add(1);
       runner.live_inputs_.fetch_sub(1);
     }
     PuppetRunner& runner;

@@ -2,10 +2,14 @@
 #ifndef SPARSEFW_TESTS_SERVER_RPC_JOBS_PRUNE_FIXTURE_H_
 #define SPARSEFW_TESTS_SERVER_RPC_JOBS_PRUNE_FIXTURE_H_
 
+#include <optional>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "sparsefw/crc32c.h"
 #include "tests/server/app/test_server.h"
 
 namespace sparsefw::server {
@@ -57,6 +61,17 @@ class PruneRpcTest : public testing::Test {
     v1::PruneResponse response;
     EXPECT_FALSE(stream->Read(&response)) << response.ShortDebugString();
     return stream->Finish();
+  }
+  // A weight that another stream has sent, whose job is still to come.
+  std::string WeightOfAnotherStream() {
+    TensorStore& store = server_.server->tensors();
+    const TensorSpec spec = {TensorKind::kWeight, DType::kF32, kRows, kCols, 0};
+    const auto created = store.CreateUpload(spec, "", Owner{"default", ""}, UploadLife::kJob);
+    EXPECT_TRUE(created.ok()) << created.status();
+    const std::string upload = std::get<UploadInfo>(*created).name;
+    const auto bytes = std::as_bytes(std::span(weight_));
+    EXPECT_TRUE(store.Write(upload, 0, bytes, Crc32c(bytes)).ok());
+    return store.Finish(upload, std::nullopt)->name;
   }
   void ExpectNothingLeft() {
     const auto clean = [this] {

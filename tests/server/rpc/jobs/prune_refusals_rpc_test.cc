@@ -1,12 +1,8 @@
 // What the one-call form refuses, and when.
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "sparsefw/crc32c.h"
 #include "tests/server/rpc/jobs/prune_fixture.h"
 
 namespace sparsefw::server {
@@ -68,22 +64,30 @@ TEST_F(PruneRpcTest, RefusesIncompleteAndDisorderlyStreams) {
 
 // Such a tensor may be that of another stream, even of another tenant.
 TEST_F(PruneRpcTest, AFailedStreamDeletesNoTensorThatItsHeaderNames) {
-  TensorStore& store = server_.server->tensors();
-  const TensorSpec spec = {TensorKind::kWeight, DType::kF32, kRows, kCols, 0};
-  const auto created = store.CreateUpload(spec, "", Owner{"default", ""}, UploadLife::kJob);
-  ASSERT_TRUE(created.ok()) << created.status();
-  const std::string upload = std::get<UploadInfo>(*created).name;
-  const auto bytes = std::as_bytes(std::span(weight_));
-  ASSERT_TRUE(store.Write(upload, 0, bytes, Crc32c(bytes)).ok());
-  const std::string of_another_stream = store.Finish(upload, std::nullopt)->name;
-
+  const std::string of_another_stream = WeightOfAnotherStream();
   v1::PruneRequest header = Header();
   header.mutable_header()->clear_weight();
   header.mutable_header()->mutable_spec()->set_weight(of_another_stream);
   EXPECT_TRUE(Failed(Error({header, GramChunk(gram_, 0, 4)}), grpc::INVALID_ARGUMENT,
                      "STREAM_INCOMPLETE", "after 4 of 4096 bytes of the gram"));
   EXPECT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
-  EXPECT_TRUE(store.GetTensor(of_another_stream).ok());
+  EXPECT_TRUE(server_.server->tensors().GetTensor(of_another_stream).ok());
+}
+
+TEST_F(PruneRpcTest, AJobThatIsNotCreatedDeletesNoTensorOfAStream) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = Header().header().spec();
+  request.mutable_spec()->set_weight(WeightOfAnotherStream());
+  request.mutable_spec()->set_gram(server_.UploadGram(kCols));
+  request.set_validate_only(true);
+  v1::Job job;
+  grpc::ClientContext checked, refused;
+  EXPECT_TRUE(server_.jobs->CreateJob(&checked, request, &job).ok());
+  request.set_validate_only(false);
+  request.mutable_spec()->set_gram(server_.UploadGram(kCols - 1));
+  EXPECT_TRUE(Failed(server_.jobs->CreateJob(&refused, request, &job), grpc::INVALID_ARGUMENT,
+                     "SHAPE_MISMATCH", "gram"));
+  EXPECT_TRUE(server_.server->tensors().GetTensor(request.spec().weight()).ok());
 }
 
 TEST_F(PruneRpcTest, RefusesBadOptionsBeforeTheTensorsCome) {

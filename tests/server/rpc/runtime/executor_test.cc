@@ -332,5 +332,16 @@ TEST(TimerTest, LetsGoOfWhatHasNotRun) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+// A call may ask for a heartbeat while the server ends.
+TEST(TimerTest, StoppedItDropsWhatComesLater) {
+  const auto held = std::make_shared<int>(1);
+  Timer timer;
+  timer.After(std::chrono::hours(1), [held] {});
+  timer.Stop();
+  timer.After(std::chrono::nanoseconds(0), [held] { ADD_FAILURE(); });
+  EXPECT_EQ(held.use_count(), 1);
+  timer.Stop();
+}
+
 }  // namespace
 }  // namespace sparsefw::server
