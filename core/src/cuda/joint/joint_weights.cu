@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
       if (thread % kWarp == 0) right[r] = row[eliminated + sizes.target] - dot;
     }
     for (int i = thread; i < kPanelRows * kPanelRows; i += kWeightThreads) {
-      const int r = i / kPanelRows;
-      const int c = i % kPanelRows;
+      const int r = static_cast<int>(i / kPanelRows);
+      const int c = static_cast<int>(i % kPanelRows);
       triangle[c * (kPanelRows + 1) + r] = rows[r * width + panel + c];
     }
     __syncthreads();
