@@ -45,6 +45,10 @@ class ServerImpl final : public Server {
   ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
   ~ServerImpl() override {
     Drain(absl::ZeroDuration(), absl::ZeroDuration());
+    {
+      MutexLock lock(health_mutex_);
+      serving_ = nullptr;  // a job may lose its device until the last has ended
+    }
     // Their tasks use the others and the listener.
     for (Timer* timer : {&timer_, &access_timer_, &garbage_timer_}) timer->Stop();
   }
@@ -104,6 +108,11 @@ class ServerImpl final : public Server {
   Refusals refusals_;
   std::unique_ptr<JobEvents> events_;
   std::unique_ptr<JobCounts> job_counts_;
+  // Device memory of the default's pool; empty when the default is a host backend.
+  std::set<std::string> default_devices_;
+  // A job may lose its device before the port is open.
+  mutable Mutex health_mutex_;
+  Listener* serving_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
   std::unique_ptr<JobManager> jobs_;
   Timer timer_;
   // Both wait for the disk, but for no call, and not for each other.
@@ -115,12 +124,6 @@ class ServerImpl final : public Server {
   std::string address_;
   std::string metrics_address_;
   int64_t solve_memory_bytes_ = 0;
-  // Device memory of the default's pool; empty when the default is a host backend.
-  std::set<std::string> default_devices_;
-
-  // A job may lose its device before the port is open.
-  mutable Mutex health_mutex_;
-  Listener* serving_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
 
   Mutex drain_mutex_;
   bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;

@@ -60,6 +60,7 @@ struct InputSpecs {
   std::optional<MatrixSpec> gram;
   std::optional<MatrixSpec> warm_mask;  // its dtype has no meaning
   std::optional<MatrixSpec> warm_saliency;
+  bool activations = false;  // `gram` is to be their sum
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };

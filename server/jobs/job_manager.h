@@ -66,7 +66,7 @@ class JobManager {
   // DEADLINE_EXCEEDED, or Aborted (ATTEMPTS_EXHAUSTED). Jobs that were being cancelled end as
   // cancelled, and so do those that end with a stream (Cancelled, STREAM_LOST). Errors: the
   // store's.
-  absl::StatusOr<RecoveredJobs> Recover() { return RecoverJobs(parts_, max_attempts_); }
+  absl::StatusOr<RecoveredJobs> Recover() { return RecoverJobs(parts_, states_, max_attempts_); }
 
   // Request ids belong to the owner's tenant.
   // Errors: what Prepare says; Scheduler::CheckPossible;

@@ -37,9 +37,6 @@ class JobRunner {
     // Floating-point operations of the run, a rough guess: see FairShare.
     double cost = 0;
     JobNeed need;  // need.alone is the manager's
-    // Set before this is dropped at the end of the job: tensors that belong to the job alone
-    // go then. They stay for a job that runs again, and for a stream whose job was refused.
-    bool ended = false;
   };
   enum class Values {
     kUnchecked,
@@ -71,6 +68,9 @@ class JobRunner {
 
   // How far the checkpoint is that the job's last run has left; none: RunMark().
   virtual RunMark Saved(const std::string& job) const = 0;
+
+  // The job has ended and the store knows: drop the tensors that belong to it alone.
+  virtual void ReleaseInputs(const JobSpec& spec) = 0;
 
   // The job is being deleted or has expired, or runs once more: drop its result
   // tensors, also those that it does not name because the process ended before.

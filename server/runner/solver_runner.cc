@@ -1,6 +1,7 @@
 #include "server/runner/solver_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -25,6 +26,9 @@ constexpr std::string_view kWeight = "weight";
 constexpr std::string_view kGram = "gram";
 constexpr std::string_view kWarmMask = "warm_start.mask";
 constexpr std::string_view kWarmSaliency = "warm_start.saliency";
+
+// Of a layer and its Gram matrix: estimates of the memory for them fit 64 bits.
+constexpr double kMostWeights = 0x1p52;
 
 absl::Status About(std::string_view field, absl::Status status) {
   return WithMetadata(std::move(status), "field", field);
@@ -91,17 +95,6 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
     }
     return *backends.front();
   }
-  explicit SolverInputs(TensorStore* tensors) : store(tensors) {}
-  ~SolverInputs() override {
-    std::vector<std::string> names;
-    for (auto* handle : {&weight, &gram, &saliency, &warm_mask_tensor}) {
-      if (*handle == nullptr) continue;
-      names.push_back((*handle)->info().name);
-      handle->reset();
-    }
-    if (!ended) return;
-    for (const std::string& name : names) store->ReleaseTransient(name);
-  }
 
   InputSpecs Specs() const {
     const auto spec_of = [](const Handle& handle) -> std::optional<MatrixSpec> {
@@ -111,7 +104,6 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
     return {spec_of(weight), spec_of(gram), spec_of(warm_mask_tensor), spec_of(saliency)};
   }
 
-  TensorStore* const store;
   std::shared_ptr<const TensorHandle> weight;
   std::shared_ptr<const TensorHandle> gram;
   std::shared_ptr<const TensorHandle> saliency;          // may be null
@@ -166,9 +158,19 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
   const int64_t cols = inputs.weight->cols;
   SPARSEFW_RETURN_IF_ERROR(CheckPoints(
       spec, [&](const SweepPoint& point) { return ValidatePattern(point.pattern, rows, cols); }));
+  if (inputs.activations && inputs.gram.has_value() && inputs.gram->cols != cols) {
+    return About("activations",
+                 Invalid("SHAPE_MISMATCH", "activations.d_in must be %d to fit the weight; got %d",
+                         cols, inputs.gram->cols));
+  }
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kGram, inputs.gram, cols, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmSaliency, inputs.warm_saliency, rows, cols));
   SPARSEFW_RETURN_IF_ERROR(CheckShape(kWarmMask, inputs.warm_mask, rows, cols));
+  // What such a layer needs is no 64-bit number.
+  if (static_cast<double>(cols) * static_cast<double>(rows + cols) > kMostWeights) {
+    return CheckHostMemory(rows, cols, std::numeric_limits<int64_t>::max(),
+                           options_.solve_memory_bytes);
+  }
   const DType gram = inputs.gram.value_or(MatrixSpec()).dtype;
   needs.working_bytes = WorkingBytes(backend, spec, rows, cols, gram);
   SPARSEFW_RETURN_IF_ERROR(
@@ -224,7 +226,7 @@ absl::Status SolverRunner::CheckValues(const JobSpec& spec, SolverInputs* inputs
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const JobSpec& spec,
                                                                          const Owner& owner,
                                                                          Values values) {
-  auto inputs = std::make_shared<SolverInputs>(store_);
+  auto inputs = std::make_shared<SolverInputs>();
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
@@ -306,10 +308,12 @@ absl::StatusOr<JobResult> SolverRunner::SolvePoints(
   while (true) {
     SweepResults results(store_, job, weight, room, points, report);
     const SweepStart start = {0, {sink.get(), resume.bytes()}};
-    absl::Status solved = SolveSweep(problem, points, backend, results, &stop, start);
-    if (solved.ok()) return results.Finish();
+    const absl::Status solved = SolveSweep(problem, points, backend, results, &stop, start);
+    absl::StatusOr<JobResult> result =
+        solved.ok() ? results.Finish() : absl::StatusOr<JobResult>(solved);
+    if (result.ok()) return result;
     for (const std::string& mask : results.StoredMasks()) store_->DeleteTensor(mask).IgnoreError();
-    if (resume.bytes().empty() || !HasReason(solved, "CHECKPOINT_INVALID")) return solved;
+    if (resume.bytes().empty() || !HasReason(solved, "CHECKPOINT_INVALID")) return result;
     options_.checkpoints->Refused(job.name, solved);
     resume = MappedBytes();
   }
@@ -321,6 +325,12 @@ RunMark SolverRunner::Saved(const std::string& job) const {
   if (!found.ok()) return {};
   const std::optional<CheckpointInfo> info = PeekCheckpoint(found->bytes());
   return info.has_value() ? RunMark{info->stage, info->iteration} : RunMark();
+}
+
+void SolverRunner::ReleaseInputs(const JobSpec& spec) {
+  for (const std::string& name : {spec.weight, spec.gram, spec.warm_saliency, spec.warm_mask}) {
+    store_->ReleaseTransient(name);
+  }
 }
 
 void SolverRunner::Discard(const Job& job) {

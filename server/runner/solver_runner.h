@@ -57,6 +57,7 @@ class SolverRunner final : public JobRunner {
                                 const StopSignal& stop,
                                 const std::function<void(const ProgressReport&)>& report) override;
   RunMark Saved(const std::string& job) const override;
+  void ReleaseInputs(const JobSpec& spec) override;
   void Discard(const Job& job) override;
 
  private:

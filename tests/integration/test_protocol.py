@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from google.protobuf import duration_pb2
+from support.floods import metric
 from support.processes import HANG, wait_until
 from support.rpc import (Client, chunks, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2,
                          tensor_service_pb2)
@@ -243,6 +244,29 @@ def test_prune_in_one_call(client, layer):
     bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little").reshape(24, 8, 4)
     assert (bits.sum(axis=2) == 2).all()
     assert any(r.WhichOneof("message") == "event" for r in responses)
+
+
+def test_the_header_of_an_idle_stream_counts_without_what_nobody_knows(shared_server, layer):
+    """Streams that send a header and no more: the memory of each is its peer's."""
+    channel = grpc.insecure_channel(shared_server.address)
+    request = next(prune_requests(layer))
+    padding = 1_000_000
+    length = lambda size: bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+    header = request.header.SerializeToString() + b"\xa2\x06" + length(padding) + bytes(padding)  # field 100
+    quiet = threading.Event()
+
+    def requests():
+        yield b"\x0a" + length(len(header)) + header
+        quiet.wait(HANG)
+
+    before = metric(shared_server, "sparsefw_held_bytes")
+    call = channel.stream_stream("/sparsefw.v1.PruneService/Prune")(requests())
+    wait_until(lambda: metric(shared_server, "sparsefw_uploads") == 2, "the header is handled")
+    wait_until(lambda: metric(shared_server, "sparsefw_held_bytes") < before + 100_000, "the message is gone")
+    assert metric(shared_server, "sparsefw_held_bytes") > before + 500
+    call.cancel()
+    quiet.set()
+    channel.close()
 
 
 @pytest.mark.parametrize("detach", [False, True])

@@ -6,6 +6,18 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
+namespace {
+
+template <typename Work>
+void Report(const JobParts& parts, const Job& job, std::string_view what, Work work) {
+  const absl::Status done = Guarded(absl::StrFormat("%s of %s", what, job.name), [&] {
+    work();
+    return absl::OkStatus();
+  });
+  if (!done.ok()) parts.listener.OnBackgroundError(job, done);
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts& parts,
                                                                  const JobSpec& spec,
@@ -21,12 +33,11 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts&
 }
 
 void DiscardResults(const JobParts& parts, const Job& job) {
-  const absl::Status discarded =
-      Guarded(absl::StrFormat("discarding the results of %s", job.name), [&] {
-        parts.runner.Discard(job);
-        return absl::OkStatus();
-      });
-  if (!discarded.ok()) parts.listener.OnBackgroundError(job, discarded);
+  Report(parts, job, "discarding the results", [&] { parts.runner.Discard(job); });
+}
+
+void ReleaseInputs(const JobParts& parts, const Job& job) {
+  Report(parts, job, "releasing the inputs", [&] { parts.runner.ReleaseInputs(job.spec); });
 }
 
 }  // namespace sparsefw::server

@@ -46,8 +46,9 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> PrepareInputs(const JobParts&
                                                                  const Owner& owner,
                                                                  JobRunner::Values values);
 
-// JobRunner::Discard; the listener is told of exceptions.
+// JobRunner::Discard and ReleaseInputs; the listener is told of exceptions.
 void DiscardResults(const JobParts& parts, const Job& job);
+void ReleaseInputs(const JobParts& parts, const Job& job);
 
 }  // namespace sparsefw::server
 

@@ -91,14 +91,14 @@ absl::Status End(const JobParts& parts, Job job, int64_t revision, JobState stat
   return absl::OkStatus();
 }
 
-absl::Status Recover(const JobParts& parts, int max_attempts, Job job, RecoveredJobs* recovered) {
+absl::Status Recover(const JobParts& parts, StateMachine& states, int max_attempts, Job job,
+                     RecoveredJobs* recovered) {
   const bool ran = job.state == JobState::kRunning;
   const int64_t revision = job.revision + (ran ? kMostRevisionsLost : 1);
-  // The run may have stored results that the job does not name yet.
-  if (ran) {
-    CountAttempt(parts, job);
-    DiscardResults(parts, job);
-  }
+  if (ran) CountAttempt(parts, job);
+  // A run may have stored results that the job does not name: one that was killed, or that a drain
+  // put back into the queue.
+  if (job.revision > 1) DiscardResults(parts, job);
   if (IsOver(job)) {
     ++recovered->cancelled;
     absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
@@ -132,17 +132,19 @@ absl::Status Recover(const JobParts& parts, int max_attempts, Job job, Recovered
   }
   parts.table.Add(active);
   parts.listener.OnRecovered(*queued);
-  return parts.scheduler.Enqueue(active);
+  states.Enqueue(active);  // ends it where a job before it has lost the device meanwhile
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, int max_attempts) {
+absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, StateMachine& states,
+                                          int max_attempts) {
   SPARSEFW_ASSIGN_OR_RETURN(std::vector<Job> jobs, LoadOldestFirst(parts));
   Failpoint("recovery.loaded");
   RecoveredJobs recovered;
   for (Job& job : jobs) {
-    SPARSEFW_RETURN_IF_ERROR(Recover(parts, max_attempts, std::move(job), &recovered));
+    SPARSEFW_RETURN_IF_ERROR(Recover(parts, states, max_attempts, std::move(job), &recovered));
   }
   return recovered;
 }

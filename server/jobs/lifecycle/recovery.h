@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/jobs/lifecycle/guarded_runner.h"
+#include "server/jobs/lifecycle/state_machine.h"
 
 namespace sparsefw::server {
 
@@ -18,7 +19,8 @@ struct RecoveredJobs {
 };
 
 // As JobManager::Recover. Called by one thread, before jobs are submitted.
-absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, int max_attempts);
+absl::StatusOr<RecoveredJobs> RecoverJobs(const JobParts& parts, StateMachine& states,
+                                          int max_attempts);
 
 }  // namespace sparsefw::server
 

@@ -99,7 +99,6 @@ void StateMachine::End(const JobPtr& job, JobState from, Ending ending) {
 }
 
 StateMachine::StoredEnd StateMachine::Store(const JobPtr& job, JobState from, Ending ending) {
-  if (job->inputs != nullptr) job->inputs->ended = true;
   job->inputs.reset();
   if (std::optional<JobEvent> last = job->TakeReport()) {
     announcer_.Tell(job, *std::move(last));
@@ -136,6 +135,9 @@ absl::Status StateMachine::Tell(const JobPtr& job, const StoredEnd& end) {
 
 void StateMachine::TellEnd(const JobPtr& job, const std::shared_ptr<const Job>& ended,
                            bool announced) {
+  // A process that ends before the store knows of the end leaves the job and its inputs to the
+  // next.
+  ReleaseInputs(parts_, *ended);
   if (announced) parts_.listener.OnEnded(*ended);
   announcer_.Tell(job, {JobEvent::Kind::kStateChange, ended});
 }

@@ -116,7 +116,6 @@ void Workers::RunJob(Lease& lease) {
   }
   if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
   // Dropped before the end is announced: a client may delete the tensors at once.
-  started->inputs->ended = true;
   started->inputs.reset();
   if (durable_) parts_.scheduler.Release(lease);
   states_.End(active, JobState::kRunning, EndingOf(std::move(outcome)));

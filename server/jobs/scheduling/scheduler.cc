@@ -27,7 +27,7 @@ absl::Status Scheduler::Enqueue(const JobPtr& job) {
   queue_.Push(job);
   share_.Queued(job->tenant);
   pool_.Ref(job->need.device);
-  work_.NotifyOne();
+  work_.NotifyAll();  // one alone might reach a job that waits to move
   if (queue_.next_deadline() == job->deadline) deadline_.NotifyOne();
   return absl::OkStatus();
 }
@@ -54,7 +54,7 @@ Scheduler::Lease Scheduler::NextJob() {
   while (!stopping_) {
     if (Lease lease = TakeFromQueue(); lease.job != nullptr) {
       // One notification may stand for several jobs: the next may fit too.
-      if (!queue_.empty()) work_.NotifyOne();
+      if (!queue_.empty()) work_.NotifyAll();
       return lease;
     }
     clock_.WaitUntil(work_, mutex_, claims_.next());

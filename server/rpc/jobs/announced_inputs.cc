@@ -82,6 +82,7 @@ absl::StatusOr<InputSpecs> WeightAndGram(const Message& message, const std::stri
   if (message.has_activations()) {
     SPARSEFW_RETURN_IF_ERROR(
         Into(&inputs.gram, "activations", OfActivations(message.activations())));
+    inputs.activations = true;
   }
   return inputs;
 }
@@ -101,12 +102,17 @@ absl::StatusOr<InputSpecs> AnnouncedInputs(const JobSpec& spec,
   const bool named = !spec.warm_mask.empty() || !spec.warm_saliency.empty();
   SPARSEFW_RETURN_IF_ERROR(
       CheckSources("warm start", named ? 2 : 1, false, "spec.warm_start and warm_start"));
-  const bool mask = request.warm_start().kind() == v1::TENSOR_KIND_MASK;
-  SPARSEFW_RETURN_IF_ERROR(
-      Into(mask ? &inputs.warm_mask : &inputs.warm_saliency,
-           mask ? "warm_start.mask" : "warm_start.saliency",
-           OfKind(request.warm_start(), mask ? TensorKind::kMask : TensorKind::kSaliency,
-                  "warm_start")));
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorKind kind,
+                            FromProto(request.warm_start().kind(), "warm_start.kind"));
+  const bool mask = kind == TensorKind::kMask;
+  if (!mask && kind != TensorKind::kSaliency) {
+    return About(
+        "warm_start",
+        Invalid("SPEC_INVALID", "warm_start.kind must be MASK or SALIENCY; got %s", NameOf(kind)));
+  }
+  SPARSEFW_RETURN_IF_ERROR(Into(mask ? &inputs.warm_mask : &inputs.warm_saliency,
+                                mask ? "warm_start.mask" : "warm_start.saliency",
+                                OfKind(request.warm_start(), kind, "warm_start")));
   return inputs;
 }
 

@@ -75,6 +75,9 @@ absl::Status PruneCall::TakeMessage(const v1::PruneRequest& request) {
 absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
   has_header_ = true;
   header_ = header;
+  header_.DiscardUnknownFields();
+  SPARSEFW_ASSIGN_OR_RETURN(header_held_,
+                            connection().Hold(2 * static_cast<int64_t>(header_.SpaceUsedLong())));
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(header.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));

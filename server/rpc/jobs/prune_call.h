@@ -79,6 +79,7 @@ class PruneCall final
   bool has_header_ = false;
   v1::PruneHeader header_;
   JobSpec spec_;
+  HeldBytes header_held_;  // for both
   Part weight_{"weight", UploadSink(context())};
   Part gram_{"gram", UploadSink(context())};
   Part activations_{"activations", UploadSink(context())};

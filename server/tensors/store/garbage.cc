@@ -38,6 +38,9 @@ void TensorStore::Dispose(const StoredTensors& tensors) {
     for (size_t i = begin; i < end; ++i) ids.push_back(tensors[i]->origin().id);
     // A kill leaves files without records, and no start may take them for somebody's.
     for (const std::string& id : ids) spool_->Release(id);
+    for (size_t i = begin; i < end; ++i) {
+      if (tensors[i]->unchecked() && tensors[i]->TakeReport()) unchecked_.fetch_sub(1);
+    }
     Failpoint("tensor.delete");
     DeleteRecords(ids);
     Failpoint("tensor.deleted");

@@ -13,7 +13,7 @@ import pytest
 from support.layers import ENDLESS, QUIET
 from support.processes import BIN_DIR, HANG, Cli, finish, in_time, wait_until
 from support.refusals import loopback, refuses
-from support.rpc import Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2
+from support.rpc import Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
 
 FAILPOINTS = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
 
@@ -291,11 +291,11 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
     client.close()
 
 
-def prune_stream(client, layer, detach):
-    """The responses of a Prune call whose job does not end, and the name of the job."""
+def prune_stream(client, layer, detach, iterations=1 << 40):
+    """The responses of a Prune call and the name of its job, which does not end."""
     spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
     spec.pattern.per_row.sparsity = 0.5
-    spec.sparsefw.iterations = 1 << 40
+    spec.sparsefw.iterations = iterations
     header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
     requests = [prune_service_pb2.PruneRequest(header=header)]
     for name, array, kind in (("weight", layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT),
@@ -308,6 +308,24 @@ def prune_stream(client, layer, detach):
     requests[0].header.CopyFrom(header)
     responses = client.jobs.Prune(iter(requests))
     return responses, next(responses).accepted.job
+
+
+def test_a_detached_job_that_is_killed_at_its_end_runs_again(start_server, layer):
+    """It has brought its tensors along: they stay until the store knows of the end."""
+    server = start_server(program=FAILPOINTS, env={"SPARSEFW_FAILPOINTS": "job.end=kill@1"})
+    client = Client(server.address)
+    _, job = prune_stream(client, layer, detach=True, iterations=50)
+    assert server.wait() == -signal.SIGKILL
+    client.close()
+    again = start_server("--state-dir", server.state_dir)
+    client = Client(again.address)
+    get = prune_service_pb2.GetJobRequest(name=job)
+    ended = wait_until(lambda: [job for job in [client.jobs.GetJob(get, timeout=HANG)] if job.HasField("end_time")],
+                       "the job ends")[0]
+    assert ended.state == job_pb2.JOB_STATE_SUCCEEDED, ended.error
+    tensors = lambda: client.tensors.ListTensors(tensor_service_pb2.ListTensorsRequest(), timeout=HANG).tensors
+    wait_until(lambda: [tensor.name for tensor in tensors()] == [ended.result.mask], "only the mask is left")
+    client.close()
 
 
 def test_the_job_of_a_stream_ends_with_a_kill_unless_it_is_detached(restartable, big_layer):

@@ -50,6 +50,7 @@ class SteppingRunner final : public JobRunner {
     return ResultWith(StopCause::kIterations);
   }
   RunMark Saved(const std::string&) const override { return {}; }
+  void ReleaseInputs(const JobSpec&) override {}
   void Discard(const Job&) override {}
 };
 

@@ -110,6 +110,24 @@ TEST_F(DevicesTest, ItWaitsForRoomThere) {
   End(job);
 }
 
+// It waits with the workers that wait for a job: news of one must reach them all.
+TEST_F(DevicesTest, OthersStartWhileItWaits) {
+  const Job there = SubmitTo("cuda:1", 6);
+  ExpectRuns(0, there, "cuda:1");
+  const Job job = SubmitTo("cuda:0,cuda:1", 5);
+  ExpectRuns(1, job, "cuda:0");
+  runner_.Finish(job.name, Lost());
+  Await([&] { return manager_->devices()[0].lost; });
+  for (size_t n = 2; n < 20; ++n) {
+    const Job on_cpu = SubmitTo("", 0);
+    ExpectRuns(n, on_cpu, "");
+    End(on_cpu);
+  }
+  End(there);
+  ExpectRuns(20, job, "cuda:1");
+  End(job);
+}
+
 TEST_F(DevicesTest, ASecondLossFailsIt) {
   const Job job = SubmitTo("cuda:0,cuda:1", 5);
   ExpectRuns(0, job, "cuda:0");

@@ -31,7 +31,7 @@ TEST_F(RecoveryTest, QueuedJobsStayQueuedOverADrain) {
   EXPECT_EQ(store_.Get(first.name)->revision, first.revision);
 
   EXPECT_EQ(StartAgain().queued, 2);
-  EXPECT_EQ(runner_.kept_inputs(), 2) << "what a job brought along stays for it";
+  EXPECT_EQ(runner_.released_inputs(), 1) << "what a job brought along stays for it";
   EXPECT_EQ(runner_.WaitForRun(1).name, first.name);
   RunTo(first.name, ResultWith(StopCause::kIterations));
   EXPECT_EQ(runner_.WaitForRun(2).name, second.name);
@@ -57,7 +57,7 @@ TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
 
   manager_.reset();  // joins the workers
   EXPECT_THAT(runner_.discarded(), ElementsAre(job.name)) << "the mask of the run that was stopped";
-  EXPECT_EQ(runner_.kept_inputs(), 1);
+  EXPECT_EQ(runner_.released_inputs(), 0);
   runner_.obey_stop = false;
   Restart({});
   EXPECT_EQ(Recover().queued, 1);
@@ -67,6 +67,59 @@ TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
   EXPECT_THAT(listener_.calls(),
               ElementsAre("accepted " + job.name, "started " + job.name, "interrupted " + job.name,
                           "recovered " + job.name, "started " + job.name));
+}
+
+// A process that ends meanwhile would leave the job to the next one without them.
+TEST_F(RecoveryTest, WhatAJobBroughtAlongStaysUntilItsEndIsStored) {
+  const Job job = SubmitRunning();
+  std::atomic<bool> full = true;
+  store_.update_fault = [&full](const Job& updated) -> absl::Status {
+    if (full && updated.state == JobState::kSucceeded) return absl::DataLossError("full");
+    return absl::OkStatus();
+  };
+  runner_.Finish(job.name, ResultWith(StopCause::kIterations));
+  Await([&] { return !listener_.errors().empty(); });
+  EXPECT_EQ(runner_.released_inputs(), 0);
+  full = false;
+  manager_->CollectGarbage();
+  EXPECT_EQ(Get(job.name).state, JobState::kSucceeded);
+  EXPECT_EQ(runner_.released_inputs(), 1);
+}
+
+TEST_F(RecoveryTest, ResultsOfARunThatADrainPutBackAreDiscarded) {
+  Job requeued = Left("jobs/1");
+  requeued.revision = requeued.state_revision = 3;
+  Store(requeued);
+  Store(Left("jobs/2"));
+  EXPECT_EQ(Recover().queued, 2);
+  EXPECT_THAT(runner_.discarded(), ElementsAre("jobs/1"));
+  runner_.obey_stop = true;
+}
+
+TEST_F(RecoveryTest, ADeviceThatIsLostMeanwhileEndsJobsButNotTheStart) {
+  runner_.device_need_of = [](const JobSpec&) {
+    DeviceNeed need;
+    need.devices = {"cuda:0"};
+    need.bytes = 1;
+    return need;
+  };
+  JobManagerOptions options;
+  options.devices = {{"cuda:0", 10, 1}};
+  Restart(options);
+  Store(Left("jobs/1"));
+  clock_.Advance(absl::Seconds(1));
+  Store(Left("jobs/2", JobState::kRunning));
+  store_.update_fault = [this](const Job& updated) -> absl::Status {
+    if (updated.name != "jobs/2" || updated.state != JobState::kQueued) return absl::OkStatus();
+    EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/1");
+    runner_.Finish("jobs/1", WithReason(absl::InternalError("an illegal address"), "DEVICE_LOST"));
+    Await([this] { return manager_->devices()[0].lost; });
+    return absl::OkStatus();
+  };
+  Recover();
+  const Job ended = Get("jobs/2");
+  EXPECT_EQ(ended.state, JobState::kFailed);
+  EXPECT_EQ(ReasonOf(ended.error), "DEVICE_UNAVAILABLE");
 }
 
 TEST_F(RecoveryTest, ARunThatEndsInTheGraceHasEnded) {

@@ -56,6 +56,7 @@ class MemoryRunner final : public JobRunner {
     return ResultWith(StopCause::kIterations);
   }
   RunMark Saved(const std::string&) const override { return {}; }
+  void ReleaseInputs(const JobSpec&) override {}
   void Discard(const Job&) override {}
 
   FakeMemory memory{kDeviceBytes};

@@ -49,6 +49,7 @@ class BusyRunner final : public JobRunner {
     return ResultWith(StopCause::kIterations);
   }
   RunMark Saved(const std::string&) const override { return {}; }
+  void ReleaseInputs(const JobSpec&) override {}
   void Discard(const Job& job) override {
     std::lock_guard<std::mutex> lock(mutex_);
     EXPECT_TRUE(discarded_.insert(job.name).second) << job.name << " discarded twice";

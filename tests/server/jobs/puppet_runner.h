@@ -104,6 +104,7 @@ class PuppetRunner final : public JobRunner {
     saved_[job] = {0, iteration};
   }
 
+  void ReleaseInputs(const JobSpec&) override { released_inputs_.fetch_add(1); }
   void Discard(const Job& job) override {
     std::lock_guard<std::mutex> lock(mutex_);
     discarded_.push_back(job.name);
@@ -161,8 +162,8 @@ class PuppetRunner final : public JobRunner {
   }
   int prepared() const { return prepared_.load(); }
   int prepared_unchecked() const { return prepared_unchecked_.load(); }  // Values::kCheckedBefore
-  // Inputs that were dropped while a later process needs them.
-  int kept_inputs() const { return kept_inputs_.load(); }
+  // Jobs whose own tensors were dropped.
+  int released_inputs() const { return released_inputs_.load(); }
   int live_inputs() const { return live_inputs_.load(); }
 
   std::function<absl::Status(const JobSpec&)> on_prepare;   // set before the first job
@@ -179,16 +180,13 @@ class PuppetRunner final : public JobRunner {
       cols = 5;
       runner.live_inputs_.fetch_add(1);
     }
-    ~CountedInputs() override {
-      if (!ended) runner.kept_inputs_.fetch_add(1);
-      runner.live_inputs_.fetch_sub(1);
-    }
+    ~CountedInputs() override { runner.live_inputs_.fetch_sub(1); }
     PuppetRunner& runner;
   };
 
   std::atomic<int> prepared_ = 0;
   std::atomic<int> prepared_unchecked_ = 0;
-  std::atomic<int> kept_inputs_ = 0;
+  std::atomic<int> released_inputs_ = 0;
   std::atomic<int> live_inputs_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

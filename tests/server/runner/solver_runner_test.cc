@@ -210,6 +210,20 @@ TEST_F(SolverRunnerTest, AMaskOfASweepThatCannotBeStoredDoesNotEndTheOthers) {
   EXPECT_EQ(result.mask, result.sweep[static_cast<size_t>(result.best_point)].result.mask);
 }
 
+// Nobody would know of the masks that were stored before.
+TEST_F(SolverRunnerTest, ASweepThatCannotStoreItsBestMasksLeavesNone) {
+  Open(1 << 20);
+  for (const double sparsity : {0.5, 0.75}) {
+    job_.spec.sweep.push_back(
+        {.pattern = Pattern::PerRow(sparsity), .options = {.method = Method::kWanda}});
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
+  faults_->FailWritesAfter(kMaskBytes, DiskFull());
+  EXPECT_THAT(Run(*inputs), StatusIs(absl::StatusCode::kResourceExhausted, "SPOOL_FULL"));
+  EXPECT_EQ(store_->usage().tensors, 2) << "the inputs";
+}
+
 TEST_F(SolverRunnerTest, AWarmStartIsForSparseFwAlone) {
   Open(1 << 20);
   job_.spec.warm_saliency = job_.spec.weight;

@@ -141,6 +141,16 @@ TEST_F(DurableTensorsTest, AFlippedBitIsFoundBeforeTheFirstUse) {
   EXPECT_EQ(store_->usage().unchecked, 0);
 }
 
+TEST_F(DurableTensorsTest, OneThatIsDeletedUncheckedIsUncheckedNoLonger) {
+  const TensorInfo tensor = NewTensor("abcdef");
+  faults_->FailMap(absl::InternalError("the disk does not answer"));
+  Kill();
+  EXPECT_EQ(store_->usage().unchecked, 1);
+  SPARSEFW_EXPECT_OK(store_->DeleteTensor(tensor.name));
+  EXPECT_EQ(store_->usage().unchecked, 0);
+  faults_->FailMap(absl::OkStatus());
+}
+
 TEST_F(DurableTensorsTest, BytesAreCheckedWithoutAUse) {
   std::vector<std::string> bad;
   for (int i = 0; i < 6; ++i) {

@@ -106,6 +106,24 @@ TEST_F(CheckJobOptionsTest, RefusesALayerThatNeverFits) {
   EXPECT_FALSE(DetailsOf(status).has_retry) << "waiting does not help";
 }
 
+TEST_F(CheckJobOptionsTest, RefusesALayerWhoseMemoryIsNo64BitNumber) {
+  spec_.set_method(v1::METHOD_ALPS);
+  *request_.mutable_weight() = Spec(v1::TENSOR_KIND_WEIGHT, v1::DATA_TYPE_F32, 1, 1 << 30);
+  request_.clear_gram();
+  EXPECT_TRUE(Failed(Check(), grpc::RESOURCE_EXHAUSTED, "HOST_MEMORY",
+                     "a layer of [1, 1073741824] needs about 9223372036854775807 bytes"));
+}
+
+TEST_F(CheckJobOptionsTest, NamesTheActivationsWhoseWidthIsWrong) {
+  request_.clear_gram();
+  request_.mutable_activations()->set_d_in(17);
+  request_.mutable_activations()->set_activation_dtype(v1::DATA_TYPE_BF16);
+  const grpc::Status status = Check();
+  EXPECT_TRUE(Failed(status, grpc::INVALID_ARGUMENT, "SHAPE_MISMATCH",
+                     "activations.d_in must be 16 to fit the weight; got 17"));
+  EXPECT_EQ(DetailsOf(status).metadata.at("field"), "activations");
+}
+
 TEST_F(CheckJobOptionsTest, NamesTheInputInTheMetadata) {
   *request_.mutable_gram() = Spec(v1::TENSOR_KIND_GRAM, v1::DATA_TYPE_F32, 8, 8);
   grpc::Status status = Check();
@@ -122,6 +140,9 @@ TEST_F(CheckJobOptionsTest, NamesTheInputInTheMetadata) {
   EXPECT_EQ(DetailsOf(status).metadata.at("field"), "warm_start.mask");
   *request_.mutable_warm_start() = Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 9, 16);
   EXPECT_EQ(DetailsOf(Check()).metadata.at("field"), "warm_start.saliency");
+  request_.mutable_warm_start()->set_kind(v1::TENSOR_KIND_WEIGHT);
+  EXPECT_TRUE(Failed(Check(), grpc::INVALID_ARGUMENT, "SPEC_INVALID",
+                     "warm_start.kind must be MASK or SALIENCY; got WEIGHT"));
   request_.clear_warm_start();
   *request_.mutable_weight() = Spec(v1::TENSOR_KIND_SALIENCY, v1::DATA_TYPE_F32, 8, 16);
   EXPECT_TRUE(
