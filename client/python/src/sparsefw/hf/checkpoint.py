@@ -26,10 +26,9 @@ from transformers.core_model_loading import (
 from transformers.modeling_utils import LoadStateDictConfig
 
 from sparsefw.errors import invalid
+from sparsefw.hf.model_files import INDEX, SINGLE, model_files, weight_map
 from sparsefw.hf.state import file_digest
 
-INDEX: Final = "model.safetensors.index.json"
-SINGLE: Final = "model.safetensors"
 # These files of a model folder are weights in another form; they would not be pruned.
 _OTHER_WEIGHTS: Final = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors")
 
@@ -45,15 +44,14 @@ class Checkpoint:
         """`model`: on the device "meta"."""
         self.folder = folder
         self._model = model
-        index = folder / INDEX
-        if index.exists():
-            names: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            self._files = {key: folder / file for key, file in names.items()}
-        elif (folder / SINGLE).exists():
+        named = weight_map(folder)
+        if named is not None:
+            self._files = named
+        else:
             with safe_open(folder / SINGLE, "pt") as file:
                 self._files = dict.fromkeys(file.keys(), folder / SINGLE)
-        else:
-            raise invalid(f"{folder}: has neither {SINGLE} nor {INDEX}")
+        # An index beside the one file names shards that are not read, nor copied.
+        self._unread = {INDEX} if named is None else set()
         self._mapping = get_model_conversion_mapping(model)
         # As from_pretrained: some families keep what decides routing in float32. Taken now: loading changes
         # the dtypes that are asked for here.
@@ -142,8 +140,9 @@ class Checkpoint:
     def copy_to(self, out: Path) -> PatchedCopy:
         """Copies the folder; the copy's tensors can then be replaced."""
         out.mkdir(parents=True, exist_ok=True)
+        left = {"sparsefw.json", *self._unread}
         for entry in sorted(self.folder.iterdir()):
-            if entry.is_file() and not entry.name.endswith(_OTHER_WEIGHTS) and entry.name != "sparsefw.json":
+            if entry.is_file() and not entry.name.endswith(_OTHER_WEIGHTS) and entry.name not in left:
                 shutil.copyfile(entry, out / entry.name)
         for path in self.files:
             shutil.copyfile(path, out / path.name)
@@ -268,9 +267,9 @@ def meta_model(folder: Path, device: Any) -> Any:
 def _stored_dtype(folder: Path) -> Any:
     """That most of the weights have on disk: the one that they keep."""
     counts: collections.Counter[str] = collections.Counter()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in model_files(folder):
         for entry in _read_header(path)[1].values():
-            counts[str(entry.get("dtype"))] += math.prod(entry.get("shape", [0]))
+            counts[entry["dtype"]] += math.prod(entry["shape"])
     known = [name for name, _ in counts.most_common() if name in DTYPES]
     if not known:
         raise invalid(f"{folder}: has no safetensors files with floating-point weights")

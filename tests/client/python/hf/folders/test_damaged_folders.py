@@ -1,7 +1,12 @@
 """Model folders with damaged, doubled or missing files: what is read, and what is said before any work."""
 
+import shutil
+
 import pytest
+import sparsefw
 import tiny
+import torch
+import transformers
 from sparsefw.hf import prune_model
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "data": tiny.tokens(), "progress": False}
@@ -23,3 +28,40 @@ def test_a_card_in_any_encoding_keeps_its_bytes(client, dense, folder, text):
     prune_model(dense, out=folder / "out", server=client, **OPTIONS)
     card = (folder / "out/README.md").read_bytes()
     assert card.startswith(text.rstrip()) and card.count(b"## Pruning") == 1
+
+
+@pytest.mark.parametrize("shards", ["there", "gone"])
+def test_one_file_is_read_rather_than_what_an_index_names(client, dense, folder, shards):
+    """As from_pretrained does."""
+    other = tiny.make("llama", seed=9)
+    other.save_pretrained(folder / "sharded", max_shard_size="20KB")
+    for path in (folder / "sharded").glob("model*"):
+        if shards == "there" or path.name.endswith(".json"):
+            shutil.copyfile(path, dense / path.name)
+    assert (dense / "model.safetensors.index.json").exists()
+    expected = transformers.AutoModelForCausalLM.from_pretrained(dense, dtype="auto")
+    assert not tiny.same(expected, other)
+    prune_model(expected, server=client, **OPTIONS)
+    prune_model(dense, out=folder / "out", server=client, **OPTIONS)
+    assert tiny.same(transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto"), expected)
+    assert [path.name for path in (folder / "out").glob("model*")] == ["model.safetensors"]
+
+
+def test_the_dtype_is_that_of_the_file_that_is_read(client, dense, folder):
+    """Shards that nobody reads do not count."""
+    tiny.make("llama", dtype=torch.bfloat16, num_hidden_layers=6).save_pretrained(
+        folder / "sharded", max_shard_size="20KB")
+    for path in (folder / "sharded").glob("model*"):
+        shutil.copyfile(path, dense / path.name)
+    whole = transformers.AutoModelForCausalLM.from_pretrained(dense, dtype="auto")
+    expected = prune_model(whole, server=client, **OPTIONS)
+    report = prune_model(dense, out=folder / "out", server=client, **OPTIONS)
+    assert [row["losses"] for row in report.layers] == [row["losses"] for row in expected.layers]
+
+
+def test_a_shard_that_is_missing_is_named(client, folder):
+    tiny.make("llama").save_pretrained(folder / "dense", max_shard_size="20KB")
+    first = min((folder / "dense").glob("model-*.safetensors"))
+    first.unlink()
+    with pytest.raises(sparsefw.InvalidArgument, match=rf"{first.name}: is missing; model\.safetensors\.index\.json"):
+        prune_model(folder / "dense", out=folder / "out", server=client, **OPTIONS)
