@@ -26,7 +26,7 @@ from transformers.core_model_loading import (
 from transformers.modeling_utils import LoadStateDictConfig
 
 from sparsefw.errors import invalid
-from sparsefw.hf.model_files import INDEX, SINGLE, model_files, weight_map
+from sparsefw.hf.model_files import INDEX, SINGLE, loading, model_files, weight_map
 from sparsefw.hf.state import file_digest
 
 # These files of a model folder are weights in another form; they would not be pruned.
@@ -242,7 +242,8 @@ def meta_model(folder: Path, device: Any) -> Any:
         raise invalid(
             f"{folder}: has no config.json; a model must be a folder of transformers, or the model itself"
         )
-    config = transformers.AutoConfig.from_pretrained(folder)
+    with loading(folder, "configuration"):
+        config = transformers.AutoConfig.from_pretrained(folder)
     if (folder / "sparsefw-packed.json").is_file():
         raise invalid(f"{folder}: is packed; `sparsefw unpack` makes the folder that can be pruned")
     if getattr(config, "quantization_config", None):
@@ -250,7 +251,7 @@ def meta_model(folder: Path, device: Any) -> Any:
     names = getattr(config, "architectures", None) or []
     kind = getattr(transformers, names[0], None) if names else None
     dtype = _stored_dtype(folder)
-    with torch.device("meta"):
+    with loading(folder, "model"), torch.device("meta"):
         if kind is not None:
             model = kind._from_config(config, dtype=dtype)
         else:

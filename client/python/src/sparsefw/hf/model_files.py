@@ -1,12 +1,14 @@
-"""The files of a model folder: which of them from_pretrained reads."""
+"""The files of a model folder: which of them from_pretrained reads, and what is said where it cannot."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from sparsefw.errors import invalid
+from sparsefw.errors import InvalidArgument, invalid
 
 INDEX: Final = "model.safetensors.index.json"
 SINGLE: Final = "model.safetensors"
@@ -68,3 +70,16 @@ def model_files(folder: Path) -> list[Path]:
 def _is_plain(name: str) -> bool:
     """A name in the folder itself."""
     return name not in ("", ".", "..") and "/" not in name and "\\" not in name and "\0" not in name
+
+
+@contextlib.contextmanager
+def loading(folder: Path, what: str) -> Iterator[None]:
+    """Raises InvalidArgument with the folder's name where transformers cannot make `what` of it."""
+    try:
+        yield
+    except InvalidArgument:  # of our loader of packed folders
+        raise
+    except (OSError, ValueError) as error:
+        # Its messages have several lines, and say more of the hub than of the folder.
+        why = " ".join(str(error).split())
+        raise invalid(f"{folder}: its {what} cannot be loaded: {why}") from error

@@ -1,15 +1,23 @@
 """Model folders with damaged, doubled or missing files: what is read, and what is said before any work."""
 
+import json
 import shutil
 
 import pytest
 import sparsefw
 import tiny
+import tokenizers
 import torch
 import transformers
+from sparsefw import _cli
 from sparsefw.hf import prune_model
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "data": tiny.tokens(), "progress": False}
+COMMANDS = {
+    "prune-model": ["--sparsity", "0.5", "--method", "wanda", "--out", "{0}/out"],
+    "tune": ["--sparsity", "0.5", "--candidate", '{{"method": "wanda"}}', "--candidate", '{{"method": "ria"}}'],
+    "eval-perplexity": [],
+}
 
 
 @pytest.fixture
@@ -18,6 +26,25 @@ def dense(folder):
     tiny.make("llama").save_pretrained(folder / "dense")
     (folder / "data.txt").write_text(" ".join(f"w{i * i % 97}" for i in range(400)))
     return folder / "dense"
+
+
+def add_tokenizer(folder):
+    words = {f"w{i}": i for i in range(128)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="w0").save_pretrained(folder)
+
+
+def refused(command, server, folder, capsys):
+    """The line of standard error of a command that ends with code 2 and no traceback."""
+    words = [command, f"{folder}/dense", "--data", f"{folder}/data.txt", "--sequence-length", "32", "-q",
+             *(word.format(folder) for word in COMMANDS[command])]
+    if command != "eval-perplexity":
+        words += ["--server", server.address]
+    assert _cli.main(words) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sparsefw: ")]
+    assert not (folder / "out").exists()
+    return line
 
 
 @pytest.mark.parametrize(
@@ -65,3 +92,18 @@ def test_a_shard_that_is_missing_is_named(client, folder):
     first.unlink()
     with pytest.raises(sparsefw.InvalidArgument, match=rf"{first.name}: is missing; model\.safetensors\.index\.json"):
         prune_model(folder / "dense", out=folder / "out", server=client, **OPTIONS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_family_that_transformers_does_not_know_is_named(shared_server, dense, folder, capsys, command):
+    add_tokenizer(dense)
+    config = json.loads((dense / "config.json").read_text())
+    (dense / "config.json").write_text(json.dumps({**config, "model_type": "perceptron9"}))
+    line = refused(command, shared_server, folder, capsys)
+    assert f"{dense}: " in line and "perceptron9" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_text_without_a_tokenizer_names_the_folder(shared_server, dense, folder, capsys, command):
+    line = refused(command, shared_server, folder, capsys)
+    assert f"{dense}: its tokenizer cannot be loaded: " in line
