@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import math
 import shutil
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +23,7 @@ from transformers.core_model_loading import (
 )
 from transformers.modeling_utils import LoadStateDictConfig
 
+from sparsefw._files import read_header
 from sparsefw.errors import invalid
 from sparsefw.hf.model_files import INDEX, SINGLE, loading, model_files, weight_map
 from sparsefw.hf.state import file_digest
@@ -149,15 +148,6 @@ class Checkpoint:
         return PatchedCopy({key: out / path.name for key, path in self._files.items()})
 
 
-def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """(where the data begins, entries by tensor)"""
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        entries: dict[str, Any] = json.loads(file.read(length))
-    entries.pop("__metadata__", None)
-    return 8 + length, entries
-
-
 # What becomes of a weight on disk: marks of a PatchedCopy.
 PRUNED: Final = 0
 KEPT: Final = 1
@@ -176,7 +166,7 @@ class PatchedCopy:
     def _header(self, path: Path) -> tuple[int, dict[str, Any]]:
         """(where the data begins, entries)"""
         if path not in self._headers:
-            self._headers[path] = _read_header(path)
+            self._headers[path] = read_header(path)
         return self._headers[path]
 
     def patch(self, key: str, marks: Any, new: Any = None) -> None:
@@ -269,7 +259,7 @@ def _stored_dtype(folder: Path) -> Any:
     """That most of the weights have on disk: the one that they keep."""
     counts: collections.Counter[str] = collections.Counter()
     for path in model_files(folder):
-        for entry in _read_header(path)[1].values():
+        for entry in read_header(path)[1].values():
             counts[entry["dtype"]] += math.prod(entry["shape"])
     known = [name for name, _ in counts.most_common() if name in DTYPES]
     if not known:

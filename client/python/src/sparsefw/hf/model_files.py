@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from safetensors import SafetensorError
+
+from sparsefw._files import read_header
 from sparsefw.errors import InvalidArgument, invalid
 
 INDEX: Final = "model.safetensors.index.json"
@@ -79,7 +82,10 @@ def loading(folder: Path, what: str) -> Iterator[None]:
         yield
     except InvalidArgument:  # of our loader of packed folders
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
+        if isinstance(error, SafetensorError):
+            for path in model_files(folder):
+                read_header(path)  # the error does not say which file it is
         # Its messages have several lines, and say more of the hub than of the folder.
         why = " ".join(str(error).split())
         raise invalid(f"{folder}: its {what} cannot be loaded: {why}") from error

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 
 import pytest
 import sparsefw
@@ -13,6 +14,7 @@ from sparsefw import _cli
 from sparsefw.hf import prune_model
 
 OPTIONS = {"sparsity": 0.5, "method": "wanda", "data": tiny.tokens(), "progress": False}
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 538090408\n"
 COMMANDS = {
     "prune-model": ["--sparsity", "0.5", "--method", "wanda", "--out", "{0}/out"],
     "tune": ["--sparsity", "0.5", "--candidate", '{{"method": "wanda"}}', "--candidate", '{{"method": "ria"}}'],
@@ -92,6 +94,46 @@ def test_a_shard_that_is_missing_is_named(client, folder):
     first.unlink()
     with pytest.raises(sparsefw.InvalidArgument, match=rf"{first.name}: is missing; model\.safetensors\.index\.json"):
         prune_model(folder / "dense", out=folder / "out", server=client, **OPTIONS)
+
+
+def with_header(header):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(16)
+
+
+def entry(begin, end):
+    return with_header({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [begin, end]}})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (POINTER, "is no safetensors file: it is a pointer of Git LFS; `git lfs pull` gets the file itself"),
+        (b"", "is no safetensors file"),
+        (b"1234567", "is no safetensors file"),
+        (bytes(range(1, 100)), "is no safetensors file"),
+        (struct.pack("<Q", 4) + b"text", "is no safetensors file"),
+        (with_header([]), "is no safetensors file"),
+        (with_header({"w": 1}), "is no safetensors file"),
+        (entry(0, 17), "is cut short: its tensors need 17 bytes; it has 16"),
+    ],
+    ids=["pointer", "empty", "short", "long header", "no JSON", "list", "no entry", "cut"])
+def test_what_is_no_safetensors_file_is_named(shared_server, dense, folder, capsys, data, words):
+    path = dense / "model.safetensors"
+    path.write_bytes(data)
+    assert f"{path}: {words}" in refused("prune-model", shared_server, folder, capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_weights_that_are_cut_or_a_pointer_are_named_by_every_command(
+    shared_server, dense, folder, capsys, command
+):
+    add_tokenizer(dense)
+    path = dense / "model.safetensors"
+    whole = path.read_bytes()
+    for data in (POINTER, whole[: len(whole) // 2]):
+        path.write_bytes(data)
+        assert str(path) in refused(command, shared_server, folder, capsys)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
