@@ -91,6 +91,45 @@ def test_files_that_cannot_be_read_are_named(folder, argument, words):
     assert str(folder) in str(refused.value)
 
 
+@pytest.mark.parametrize("cut", ["--weights", "--gram", "--activations"])
+def test_a_file_that_is_cut_short_is_refused(shared_server, layer, folder, capsys, cut):
+    """Half of the activations would be a mask of other tokens."""
+    arrays = {"--weights": layer.weight, "--gram": layer.gram, "--activations": layer.activations[:64]}
+    used = ["--weights", "--activations" if cut == "--activations" else "--gram"]
+    for flag in used:
+        save_file({"t": arrays[flag]}, folder / f"{flag[2:]}.safetensors")
+    path = folder / f"{cut[2:]}.safetensors"
+    os.truncate(path, path.stat().st_size - arrays[cut].nbytes // 2)
+    inputs = [word for flag in used for word in (flag, f"{folder}/{flag[2:]}.safetensors")]
+    assert _cli.main(["prune", "--server", shared_server.address, *inputs, "--sparsity", "0.5", "--method", "wanda",
+                      "--out", f"{folder}/mask", "-q"]) == 2
+    size = arrays[cut].nbytes
+    words = f"{path}: is cut short: its tensors need {size} bytes; it has {size // 2} for them"
+    assert words in capsys.readouterr().err
+    assert not (folder / "mask").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 16]}, "must have 24 bytes for F32 [2, 3]; got 16"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 20]}, "is cut short: its tensors need 20 bytes; it has 16"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [-16, 0]}, "is no safetensors file"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [16, 0]}, "is no safetensors file"),
+        ({"dtype": "F32", "shape": [2, 2]}, "is no safetensors file"),
+        ({"dtype": "F32", "shape": [2.0, 2], "data_offsets": [0, 16]}, "is no safetensors file"),
+        (4, "is no safetensors file"),
+    ],
+    ids=["shape", "short", "before", "reversed", "nowhere", "float", "number"],
+)
+def test_offsets_that_cannot_be_are_refused(folder, entry, words):
+    header = json.dumps({"t": entry}).encode()
+    (folder / "x").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    with pytest.raises(sparsefw.InvalidArgument) as refused:
+        files.open_tensor(f"{folder}/x")
+    assert f"{folder}/x" in str(refused.value) and words in str(refused.value)
+
+
 def test_without_pytorch_its_files_are_refused_with_the_line_that_converts_them(folder):
     (folder / "it's x.pt").write_bytes(b"\x80\x02.")
     # A None in sys.modules is how Python itself says that a module is not there.

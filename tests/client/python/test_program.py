@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import sparsefw
 from layers import Layer
 from sparsefw import _cli, _files
 from sparsefw._commands.plot import Trace
@@ -170,6 +172,39 @@ def test_no_file_takes_the_place_of_another_one(files, capsys):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     _files.check_outputs({"--out": "/dev/null", "--out-weights": "/dev/null"}, [])
     _files.check_outputs({"--out": mask, "--out-weights": pruned}, [f"{folder}/w.safetensors:layer.weight"])
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"), [("prune", "--out"), ("prune", "--out-weights"), ("prune", "--plot"), ("plot", "--out")])
+def test_a_place_that_cannot_be_written_is_named_before_the_work(files, capsys, command, flag):
+    """Before a server is asked: a job's result would be lost."""
+    _, folder = files
+    flags = {"--out": f"{folder}/m"}
+    words = ["plot", "jobs/a"]
+    if command == "prune":
+        words = ["prune", "--weights", f"{folder}/w.safetensors", "--gram", f"{folder}/x.safetensors:gram",
+                 "--sparsity", "0.5"]
+    (folder / "link").symlink_to(folder / "none/m")
+    for place, error in (
+        (f"{folder}/none/m", f"{flag}: {folder}/none/m: there is no folder {os.path.realpath(folder)}/none"),
+        (f"{folder}/link", f"{flag}: {folder}/link: there is no folder {os.path.realpath(folder)}/none"),
+        (f"{folder}/w.safetensors/m", f"there is no folder {os.path.realpath(folder)}/w.safetensors"),
+        (str(folder), f'{flag} must be a file; got the folder "{folder}"'),
+        ("", f'{flag} must be a file; got the folder "."'),
+    ):
+        given = {**flags, flag: place}
+        assert _cli.main([*words, "--server", "127.0.0.1:9", *(word for pair in given.items() for word in pair)]) == 2
+        assert error in capsys.readouterr().err
+
+
+def test_places_without_permission_are_refused_and_streams_are_not(folder, monkeypatch):
+    (folder / "there").write_text("")
+    monkeypatch.setattr(os, "access", lambda place, mode: False)  # root may write everywhere
+    for path, place in ((folder / "new", os.path.realpath(folder)), (folder / "there", folder / "there")):
+        with pytest.raises(sparsefw.InvalidArgument, match=f"--out: {path}: {place} is not writable"):
+            _files.check_outputs({"--out": str(path)}, [])
+    for path in ("/dev/stdout", "/dev/fd/1", "/dev/null"):
+        _files.check_outputs({"--out": path}, [])
 
 
 def test_shared_memory_holds_files():

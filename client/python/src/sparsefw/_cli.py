@@ -99,7 +99,7 @@ def _add_prune(commands: Any) -> None:
 
 def _prune(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--out-weights": arguments.out_weights, "--plot": arguments.plot}
-    outputs = {flag: path for flag, path in outputs.items() if path}
+    outputs = {flag: path for flag, path in outputs.items() if path is not None}
     inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
     _files.check_outputs(outputs, [path for path in inputs if path])
     if arguments.plot:

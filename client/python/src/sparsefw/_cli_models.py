@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsefw._commands import load
+from sparsefw._files import check_outputs
 from sparsefw._text import printable
 from sparsefw.client import connect
 from sparsefw.errors import invalid
@@ -275,7 +276,19 @@ def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict
     }
 
 
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Before hours of work rather than after them. The run makes its folders, which may hold the files."""
+    outputs = {f"--{name}": getattr(arguments, name, None) for name in ("report", "plot")}
+    made = [getattr(arguments, "out", None), arguments.state]
+    check_outputs(
+        {flag: path for flag, path in outputs.items() if path is not None},
+        [arguments.data],
+        [folder for folder in made if folder],
+    )
+
+
 def _tune(arguments: argparse.Namespace) -> int:
+    _check_outputs(arguments)
     models = _models()
     candidates = _candidates(arguments)
     with contextlib.ExitStack() as stack:
@@ -285,13 +298,16 @@ def _tune(arguments: argparse.Namespace) -> int:
             blocks=arguments.tune_blocks,
             **_pruning(arguments, stack),
         )
-    if arguments.report:
-        found.save(arguments.report)
-    print(json.dumps(found.to_dict()) if arguments.json else found)
+    try:
+        print(json.dumps(found.to_dict()) if arguments.json else found)
+    finally:  # neither is lost with the other
+        if arguments.report:
+            found.save(arguments.report)
     return 0
 
 
 def _prune_model(arguments: argparse.Namespace) -> int:
+    _check_outputs(arguments)
     models = _models()
     if arguments.plot:
         load("matplotlib", "plot")  # said before the work is done
@@ -305,18 +321,20 @@ def _prune_model(arguments: argparse.Namespace) -> int:
             tune=tuning,
             **_pruning(arguments, stack),
         )
-    if arguments.report:
-        report.save(arguments.report)
-    if arguments.plot:
-        report.plot(arguments.plot)
-    if arguments.json:
-        print(json.dumps(report.to_dict()))
-    else:
-        print(report)
-        print(
-            f"removed {report.sparsity:.3%} of {len(report.layers)} matrices in {report.seconds:.1f} s: "
-            f"{printable(str(report.out))}"
-        )
+    try:
+        if arguments.json:
+            print(json.dumps(report.to_dict()))
+        else:
+            print(report)
+            print(
+                f"removed {report.sparsity:.3%} of {len(report.layers)} matrices in {report.seconds:.1f} s: "
+                f"{printable(str(report.out))}"
+            )
+    finally:  # neither is lost with the other
+        if arguments.report:
+            report.save(arguments.report)
+        if arguments.plot:
+            report.plot(arguments.plot)
     return 0
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sparsefw.arrays import Buffer
+from sparsefw.arrays import Buffer, byte_size
 from sparsefw.errors import invalid
 
 _DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 _BIGGEST_HEADER: Final = 100 << 20
+# Begins what Git leaves in place of a file that was not fetched.
+_POINTER: Final = b"version https://git-lfs"
 # Names of what this process has open.
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d+)|(stdout|stderr))")
 _STANDARD: Final = {"stdout": 1, "stderr": 2}
@@ -37,30 +39,69 @@ def open_tensor(argument: str) -> tuple[Buffer, str]:
         InvalidArgument (CLIENT_ARGUMENT): no such file or tensor, or no safetensors file.
     """
     path, wanted = split_name(argument)
-    try:
-        with open(path, "rb") as file:
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        raise invalid(f"{path}: cannot be read: {error}") from None
-    try:
-        (length,) = struct.unpack_from("<Q", mapped)
-        if length > min(len(mapped) - 8, _BIGGEST_HEADER):
-            raise ValueError
-        header: dict[str, Any] = json.loads(bytes(mapped[8 : 8 + length]))
-        header.pop("__metadata__", None)
-    except (struct.error, ValueError):
-        raise invalid(f"{path}: is no safetensors file") from None
+    start, header = read_header(path)
     name = wanted or (next(iter(header)) if len(header) == 1 else "")
     if name not in header:
         held = ", ".join(f'"{key}"' for key in sorted(header))
         asked = f'there is no tensor "{name}"' if name else "which tensor is not said"
         raise invalid(f"{path}: {asked}; it holds {held}")
-    entry = header[name]
-    if entry["dtype"] not in _DTYPES:
-        raise invalid(f"{path}:{name}: must be {', '.join(_DTYPES)}; got {entry['dtype']}")
-    begin, end = entry["data_offsets"]
-    data = mapped[8 + length + begin : 8 + length + end]
-    return Buffer(data, _DTYPES[entry["dtype"]], tuple(entry["shape"])), name
+    kind, shape, (begin, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+    if kind not in _DTYPES:
+        raise invalid(f"{path}:{name}: must be {', '.join(_DTYPES)}; got {kind}")
+    needed = byte_size(_DTYPES[kind], shape)
+    if end - begin != needed:
+        raise invalid(f"{path}:{name}: must have {needed} bytes for {kind} {shape}; got {end - begin}")
+    try:
+        with open(path, "rb") as file:
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise invalid(f"{path}: cannot be read: {error}") from None
+    return Buffer(mapped[start + begin : start + end], _DTYPES[kind], tuple(shape)), name
+
+
+def read_header(path: str | os.PathLike[str]) -> tuple[int, dict[str, Any]]:
+    """(where the data begins, entries by tensor) of a safetensors file, all of whose data is there.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): no such file, no safetensors file, or only the beginning of one.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(len(_POINTER))
+            length = int.from_bytes(first[:8], "little")
+            # In other files the length can be any number, far more than there is memory.
+            sound = len(first) >= 8 and length <= min(size - 8, _BIGGEST_HEADER)
+            file.seek(8)
+            text = file.read(length) if sound else b""
+    except OSError as error:
+        raise invalid(f"{path}: cannot be read: {error.strerror}") from None
+    entries = _entries(text)
+    if entries is None:
+        pointer = ": it is a pointer of Git LFS; `git lfs pull` gets the file itself"
+        raise invalid(f"{path}: is no safetensors file{pointer if first == _POINTER else ''}")
+    # A slice of a file that was cut would be fewer tokens, without an error.
+    needed = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if needed > size - 8 - length:
+        raise invalid(
+            f"{path}: is cut short: its tensors need {needed} bytes; it has {size - 8 - length} for them"
+        )
+    return 8 + length, entries
+
+
+def _entries(text: bytes) -> dict[str, Any] | None:
+    """Those of a header; None: it is none."""
+    try:
+        entries: dict[str, Any] = json.loads(text)
+        entries.pop("__metadata__", None)
+        for entry in entries.values():
+            begin, end = entry["data_offsets"]
+            numbers = [begin, end - begin, *entry["shape"]]
+            if not isinstance(entry["dtype"], str) or any(type(n) is not int or n < 0 for n in numbers):
+                return None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return entries
 
 
 def save(
@@ -121,21 +162,41 @@ def check_absent(path: str, overwrite: bool) -> None:
         raise invalid(f"{path}: exists and is not overwritten; --overwrite replaces it")
 
 
-def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str]) -> None:
-    """Raises InvalidArgument where a file would take the place of another one of the same command.
+def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str], made: Sequence[str] = ()) -> None:
+    """Raises InvalidArgument where a file could not be written at the end, which would lose the work, or
+    would take the place of another one of the same command.
 
     Args:
         outputs: files by flag, in the order in which they are written.
         inputs:  FILE[:TENSOR].
+        made:    folders that the command makes before it writes the files.
     """
     flags = list(outputs)
     for index, flag in enumerate(flags):
         path = outputs[flag]
+        _check_place(flag, path, [os.path.realpath(folder) for folder in made])
         if any(_is_same(path, split_name(argument)[0]) for argument in inputs):
             raise invalid(f"{flag}: {path} is an input and would be lost")
         for other in flags[:index]:
             if _is_same(path, outputs[other]):
                 raise invalid(f'{other} and {flag} must be two files; got "{path}"')
+
+
+def _check_place(flag: str, path: str, made: Sequence[str]) -> None:
+    if os.path.isdir(path or "."):  # "" is what an unset variable of a shell leaves
+        raise invalid(f'{flag} must be a file; got the folder "{path or "."}"')
+    there = os.path.exists(path)
+    # What is written as it is needs no folder, and who may write it is known when it is opened.
+    if _DESCRIPTOR.fullmatch(os.path.abspath(path)) or (there and not os.path.isfile(path)):
+        return
+    folder = os.path.dirname(os.path.realpath(path))  # the file that a link leads to is written
+    if folder in made:
+        return
+    if not os.path.isdir(folder):
+        raise invalid(f"{flag}: {path}: there is no folder {folder}")
+    place = path if there else folder
+    if not os.access(place, os.W_OK):
+        raise invalid(f"{flag}: {path}: {place} is not writable")
 
 
 def _is_same(path: str, other: str) -> bool:

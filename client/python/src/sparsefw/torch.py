@@ -149,9 +149,16 @@ def _is_final(error: Error, made: Sequence[Tensor | Job]) -> bool:
 
 
 def _sum_of(inputs: Any, d_in: int) -> GramSum:
-    batches: Iterable[Any] = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    # What is no tensor and no iterable is named as a batch.
+    one = isinstance(inputs, torch.Tensor) or not isinstance(inputs, Iterable)
+    batches: Iterable[Any] = [inputs] if one else inputs
     gram = None
     for batch in batches:
+        if not isinstance(batch, torch.Tensor):
+            raise invalid(
+                f"inputs must be tensors [..., {d_in}], one or several, or a GramSum; got "
+                f"{type(batch).__name__}: pass torch.as_tensor(x)"
+            )
         if gram is None:
             gram = GramSum(d_in, batch.device)
         gram.add(batch)

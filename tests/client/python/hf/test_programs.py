@@ -292,6 +292,44 @@ def test_wrong_commands(shared_server, dense, folder, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("command", "flag"), [("prune-model", "--report"), ("prune-model", "--plot"), ("tune", "--report")])
+def test_a_place_that_cannot_be_written_is_named_before_the_work(dense, folder, capsys, command, flag):
+    words = [command, f"{folder}/dense", "--data", f"{folder}/data.txt", "--server", "127.0.0.1:9"]
+    words += ["--out", f"{folder}/out"] if command == "prune-model" else []
+    assert _cli.main([*words, flag, f"{folder}/none/r"]) == 2
+    assert f"{flag}: {folder}/none/r: there is no folder {folder.resolve()}/none" in capsys.readouterr().err
+    assert _cli.main([*words, flag, f"{folder}/data.txt"]) == 2
+    assert f"{flag}: {folder}/data.txt is an input and would be lost" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+def test_a_report_in_a_folder_that_the_run_makes(shared_server, dense, folder):
+    words = ["prune-model", f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--method", "wanda",
+             "--sequence-length", "32", "-q", "--server", shared_server.address]
+    assert _cli.main([*words, "--out", f"{folder}/out", "--report", f"{folder}/out/report.json"]) == 0
+    assert json.loads((folder / "out/report.json").read_text())["layers"]
+    assert _cli.main([*words, "--out", f"{folder}/two", "--state", f"{folder}/s", "--report", f"{folder}/s/r.json"]) == 0
+
+
+@pytest.mark.parametrize("command", ["prune-model", "tune"])
+def test_what_was_found_is_printed_where_its_report_cannot_be_saved(
+    shared_server, dense, folder, capsys, monkeypatch, command
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for kind in (sparsefw.hf.Report, sparsefw.hf.Tuned):
+        monkeypatch.setattr(kind, "save", full)
+    words = [command, f"{folder}/dense", "--data", f"{folder}/data.txt", "--sparsity", "0.5", "--method", "wanda",
+             "--sequence-length", "32", "--report", f"{folder}/r.json", "-q", "--server", shared_server.address]
+    more = {"prune-model": ["--out", f"{folder}/out"],
+            "tune": ["--samples", "8", "--candidate", "{}", "--candidate", '{"method": "ria"}']}
+    assert _cli.main([*words, *more[command]]) == 2
+    out, err = capsys.readouterr()
+    assert {"prune-model": "removed 50.000%", "tune": "less the winner's"}[command] in out
+    assert "No space left on device" in err
+
+
 @pytest.mark.parametrize("flags", [["--distill", "--distill-rate", "0"], ["--refine-blocks", "--refine-epochs", "0"]])
 def test_wrong_steps_are_named_before_a_server_is_looked_for(dense, folder, capsys, monkeypatch, flags):
     monkeypatch.setenv("SPARSEFW_SERVER_PROGRAM", f"{folder}/none")

@@ -177,6 +177,16 @@ def test_prune_linear_refuses_what_is_no_layer(client):
         prune_linear(torch.nn.Linear(4, 4), [], client=client, sparsity=0.5)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "kind"),
+    [(torch.ones(8, 4).numpy(), "ndarray"), ([torch.ones(8, 4).numpy()], "ndarray"), ([[1.0] * 4] * 8, "list"),
+     ([torch.ones(8, 4), [1.0] * 4], "list"), (5, "int"), (None, "NoneType")])
+def test_prune_linear_names_inputs_that_are_no_tensors(client, inputs, kind):
+    words = rf"inputs must be tensors \[\.\.\., 4\], .* got {kind}: pass torch\.as_tensor\(x\)"
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune_linear(torch.nn.Linear(4, 4), inputs, client=client, sparsity=0.5)
+
+
 def magnitude(model, share=0.5):
     """Removes the smaller half of every matrix of the blocks; returns where."""
     removed = {}

@@ -7,6 +7,7 @@ import shutil
 from typing import Any, Final
 
 from sparsefw._commands import load
+from sparsefw._files import check_outputs
 from sparsefw._inputs.packages import new_figure
 from sparsefw._text import printable
 from sparsefw.errors import invalid
@@ -105,7 +106,8 @@ def show(trace: Trace, name: str, out: str | None) -> None:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    if arguments.out:
+    if arguments.out is not None:
+        check_outputs({"--out": arguments.out}, [])
         load("matplotlib", "plot")
     trace = Trace()
     with arguments.connect(arguments) as client:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import math
 import shutil
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +23,11 @@ from transformers.core_model_loading import (
 )
 from transformers.modeling_utils import LoadStateDictConfig
 
+from sparsefw._files import read_header
 from sparsefw.errors import invalid
+from sparsefw.hf.model_files import INDEX, SINGLE, loading, model_files, weight_map
 from sparsefw.hf.state import file_digest
 
-INDEX: Final = "model.safetensors.index.json"
-SINGLE: Final = "model.safetensors"
 # These files of a model folder are weights in another form; they would not be pruned.
 _OTHER_WEIGHTS: Final = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".safetensors")
 
@@ -45,15 +43,14 @@ class Checkpoint:
         """`model`: on the device "meta"."""
         self.folder = folder
         self._model = model
-        index = folder / INDEX
-        if index.exists():
-            names: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            self._files = {key: folder / file for key, file in names.items()}
-        elif (folder / SINGLE).exists():
+        named = weight_map(folder)
+        if named is not None:
+            self._files = named
+        else:
             with safe_open(folder / SINGLE, "pt") as file:
                 self._files = dict.fromkeys(file.keys(), folder / SINGLE)
-        else:
-            raise invalid(f"{folder}: has neither {SINGLE} nor {INDEX}")
+        # An index beside the one file names shards that are not read, nor copied.
+        self._unread = {INDEX} if named is None else set()
         self._mapping = get_model_conversion_mapping(model)
         # As from_pretrained: some families keep what decides routing in float32. Taken now: loading changes
         # the dtypes that are asked for here.
@@ -142,21 +139,13 @@ class Checkpoint:
     def copy_to(self, out: Path) -> PatchedCopy:
         """Copies the folder; the copy's tensors can then be replaced."""
         out.mkdir(parents=True, exist_ok=True)
+        left = {"sparsefw.json", *self._unread}
         for entry in sorted(self.folder.iterdir()):
-            if entry.is_file() and not entry.name.endswith(_OTHER_WEIGHTS) and entry.name != "sparsefw.json":
+            if entry.is_file() and not entry.name.endswith(_OTHER_WEIGHTS) and entry.name not in left:
                 shutil.copyfile(entry, out / entry.name)
         for path in self.files:
             shutil.copyfile(path, out / path.name)
         return PatchedCopy({key: out / path.name for key, path in self._files.items()})
-
-
-def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """(where the data begins, entries by tensor)"""
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        entries: dict[str, Any] = json.loads(file.read(length))
-    entries.pop("__metadata__", None)
-    return 8 + length, entries
 
 
 # What becomes of a weight on disk: marks of a PatchedCopy.
@@ -177,7 +166,7 @@ class PatchedCopy:
     def _header(self, path: Path) -> tuple[int, dict[str, Any]]:
         """(where the data begins, entries)"""
         if path not in self._headers:
-            self._headers[path] = _read_header(path)
+            self._headers[path] = read_header(path)
         return self._headers[path]
 
     def patch(self, key: str, marks: Any, new: Any = None) -> None:
@@ -243,7 +232,8 @@ def meta_model(folder: Path, device: Any) -> Any:
         raise invalid(
             f"{folder}: has no config.json; a model must be a folder of transformers, or the model itself"
         )
-    config = transformers.AutoConfig.from_pretrained(folder)
+    with loading(folder, "configuration"):
+        config = transformers.AutoConfig.from_pretrained(folder)
     if (folder / "sparsefw-packed.json").is_file():
         raise invalid(f"{folder}: is packed; `sparsefw unpack` makes the folder that can be pruned")
     if getattr(config, "quantization_config", None):
@@ -251,7 +241,7 @@ def meta_model(folder: Path, device: Any) -> Any:
     names = getattr(config, "architectures", None) or []
     kind = getattr(transformers, names[0], None) if names else None
     dtype = _stored_dtype(folder)
-    with torch.device("meta"):
+    with loading(folder, "model"), torch.device("meta"):
         if kind is not None:
             model = kind._from_config(config, dtype=dtype)
         else:
@@ -268,9 +258,9 @@ def meta_model(folder: Path, device: Any) -> Any:
 def _stored_dtype(folder: Path) -> Any:
     """That most of the weights have on disk: the one that they keep."""
     counts: collections.Counter[str] = collections.Counter()
-    for path in sorted(folder.glob("*.safetensors")):
-        for entry in _read_header(path)[1].values():
-            counts[str(entry.get("dtype"))] += math.prod(entry.get("shape", [0]))
+    for path in model_files(folder):
+        for entry in read_header(path)[1].values():
+            counts[entry["dtype"]] += math.prod(entry["shape"])
     known = [name for name, _ in counts.most_common() if name in DTYPES]
     if not known:
         raise invalid(f"{folder}: has no safetensors files with floating-point weights")

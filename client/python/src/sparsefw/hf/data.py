@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from sparsefw.errors import invalid
+from sparsefw.hf.model_files import loading
 
 # One word with the ending of a file of text: nobody calibrates with it.
 _LOOKS_LIKE_FILE: Final = re.compile(r"\S+\.(txt|md|json|jsonl|csv|parquet)")
@@ -126,10 +127,16 @@ def hold_back(count: int, few: int) -> tuple[list[int], list[int]]:
     return [index for index in range(count) if index not in held], sorted(held)
 
 
-def tokenizer_of(folder: str | os.PathLike[str], items: list[Any]) -> Any:
-    """The folder's tokenizer where what is `listed` is text; token ids need none."""
-    text = bool(items) and isinstance(items[0], str)
-    return transformers.AutoTokenizer.from_pretrained(folder) if text else None
+def tokenizer_of(folder: Path, items: list[Any]) -> Any:
+    """The folder's tokenizer where what is `listed` is text; token ids need none.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): it has none that transformers can load.
+    """
+    if not items or not isinstance(items[0], str):
+        return None
+    with loading(folder, "tokenizer"):
+        return transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def digest(samples: Sequence[Any]) -> str:

@@ -122,8 +122,9 @@ def write_folder(
         tokenizer.save_pretrained(partial)
     (partial / FACTS).write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
     card = partial / "README.md"
-    text = card.read_text(encoding="utf-8") if card.exists() else ""
-    card.write_text(with_section(text, section(report)), encoding="utf-8")
+    # Cards are not always UTF-8; other bytes are written as they were read.
+    text = card.read_text(encoding="utf-8", errors="surrogateescape") if card.exists() else ""
+    card.write_text(with_section(text, section(report)), encoding="utf-8", errors="surrogateescape")
     try:
         _check_contents(out)
         check()

@@ -16,6 +16,7 @@ import transformers
 
 from sparsefw._inputs.hub import local_folder
 from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
+from sparsefw.hf.model_files import loading
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
@@ -149,7 +150,8 @@ def evaluate_perplexity(
     folder = local_folder(model)
     if folder is not None:
         tokenizer = tokenizer or tokenizer_of(folder, data)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+        with loading(folder, "model"):
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
     started, total, tokens = time.monotonic(), 0.0, 0
     losses = []

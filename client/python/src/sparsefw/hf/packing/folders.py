@@ -19,6 +19,7 @@ import sparsefw
 from sparsefw._files import sync_folder
 from sparsefw.errors import invalid
 from sparsefw.hf.folder import replace_folder, resolve_out
+from sparsefw.hf.model_files import model_files, read_json
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, Decoder, Encoder, words_type
 from sparsefw.hf.packing.report import Packed
@@ -57,7 +58,7 @@ def pack(
     """
     source, began = Path(folder), time.monotonic()
     config = _read_config(source)
-    models = shards.model_files(source)
+    models = model_files(source)
     names = list_files(source)
     report = Packed(os.fspath(out))
     total = sum(path.stat().st_size for path in models)
@@ -106,7 +107,7 @@ def unpack(
     source = Path(folder)
     manifest = read_manifest(source)
     files = manifest["files"]
-    models = shards.model_files(source)
+    models = model_files(source)
     total = sum(entry["bytes"] for entry in files.values())
     replaces = Replaceable(CONFIG, files) if overwrite else None
     with (
@@ -230,7 +231,7 @@ def _read_config(folder: Path) -> str:
     if (folder / MANIFEST).exists():
         raise invalid(f"{folder}: is packed already")
     try:
-        config, text = shards.read_json(path)
+        config, text = read_json(path)
     except FileNotFoundError:
         raise invalid(f"{folder}: has no {CONFIG}; it must be a folder of transformers") from None
     if not isinstance(config, dict):
@@ -352,7 +353,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """That of a packed folder, which has all files that it names, and no others."""
     path = folder / MANIFEST
     try:
-        manifest, _ = shards.read_json(path)
+        manifest, _ = read_json(path)
         files, number = manifest["files"], manifest["format"]
     except FileNotFoundError:
         raise invalid(f"{folder}: has no {MANIFEST}: it is no packed folder") from None

@@ -18,6 +18,7 @@ from sparsefw._files import sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.folder import resolve_out
+from sparsefw.hf.model_files import model_files
 from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, words_type
 from sparsefw.hf.packing.folders import CONFIG, Replaceable, bar, list_files, new_folder
@@ -206,7 +207,7 @@ def apply_masks(
         raise invalid(f"{dense}: is not the model that {file} is of: {different}")
     _check_sizes(masks, whole)
     there = masks.by_name()
-    models = shards.model_files(source)
+    models = model_files(source)
     names = list_files(source)
     total = sum((source / name).stat().st_size for name in names)
     replaces = Replaceable(CONFIG, names) if overwrite else None
@@ -288,9 +289,7 @@ def _check_sizes(masks: Shard, whole: Mapping[str, tuple[Path, Entry]]) -> None:
 
 def _entries(folder: Path) -> dict[str, tuple[Path, Entry]]:
     """All tensors of a model, with their files."""
-    return {
-        entry.name: (path, entry) for path in shards.model_files(folder) for entry in read_shard(path).entries
-    }
+    return {entry.name: (path, entry) for path in model_files(folder) for entry in read_shard(path).entries}
 
 
 def _differences(one: Mapping[str, tuple[Path, Entry]], other: Mapping[str, tuple[Path, Entry]]) -> str:

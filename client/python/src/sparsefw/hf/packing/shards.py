@@ -1,4 +1,4 @@
-"""Files of safetensors, read and written piece by piece, and the files that make a model."""
+"""Files of safetensors, read and written piece by piece."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from typing import IO, Any, Final
 from safetensors import SafetensorError, safe_open
 
 from sparsefw.errors import invalid
-from sparsefw.hf.checkpoint import INDEX, SINGLE
 
-# Bytes of the longest file of JSON, as safetensors has it for headers.
-_LONGEST_JSON: Final = 100 << 20
 # Bytes of a file that are copied at a time.
 _PIECE: Final = 8 << 20
 _LENGTH: Final = struct.Struct("<Q")
@@ -246,49 +243,3 @@ def copy_file(source: Path, out: Path) -> tuple[int, str]:
 def digest_of(data: bytes) -> tuple[int, str]:
     """(bytes, digest)"""
     return len(data), hashlib.sha256(data).hexdigest()
-
-
-def read_json(path: Path) -> tuple[Any, str]:
-    """(what a file of JSON says, its text)
-
-    Raises:
-        FileNotFoundError: there is none.
-        InvalidArgument (CLIENT_ARGUMENT): it is damaged.
-    """
-    size = path.stat().st_size
-    if not path.is_file() or size > _LONGEST_JSON:
-        raise invalid(f"{path}: must be a file of at most {_LONGEST_JSON} bytes; has {size}")
-    try:
-        text = path.read_bytes().decode()
-        return json.loads(text), text
-    except (OSError, ValueError, RecursionError) as error:
-        raise invalid(f"{path}: is damaged: {error}") from None
-
-
-def model_files(folder: Path) -> list[Path]:
-    """The files of safetensors that from_pretrained reads.
-
-    Raises:
-        InvalidArgument (CLIENT_ARGUMENT): there are none, or the index names files elsewhere.
-    """
-    index = folder / INDEX
-    if (folder / SINGLE).is_file():  # as transformers: it is read, and not what the index names
-        return [folder / SINGLE]
-    if not index.is_file():
-        raise invalid(f"{folder}: has neither {SINGLE} nor {INDEX}")
-    try:
-        names = set(read_json(index)[0]["weight_map"].values())
-        sound = all(isinstance(name, str) and _is_plain(name) for name in names)
-    except (KeyError, AttributeError, TypeError):
-        sound = False
-    if not sound or not names:
-        raise invalid(f"{index}: must name files of the same folder by tensor")
-    for name in names:
-        if not (folder / name).is_file():
-            raise invalid(f"{folder / name}: is missing; {INDEX} names it")
-    return [folder / name for name in sorted(names)]
-
-
-def _is_plain(name: str) -> bool:
-    """A name in the folder itself."""
-    return name not in ("", ".", "..") and "/" not in name and "\\" not in name and "\0" not in name
