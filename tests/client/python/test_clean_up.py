@@ -5,18 +5,24 @@ import concurrent.futures
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
 import sparsefw
 import sparsefw.aio
 from layers import ENDLESS, Layer
+from sparsefw import _core
 from sparsefw._rpc.session import Session
 from sparsefw.client import stoppable
 from support.processes import HANG
 
 # Who waits for a server that is gone waits longer than any test may take.
 PATIENT = sparsefw.Options(retry=sparsefw.Retry(give_up_after=10 * HANG))
+
+
+LOST = sparsefw.Unavailable("lost", code=grpc.StatusCode.UNAVAILABLE)
+INPUTS = ["weight", "gram"]
 
 
 class Oops(Exception):
@@ -70,6 +76,76 @@ def test_arrays_of_a_job_that_was_not_queued(restartable, monkeypatch):
             with pytest.raises(Oops):
                 client.submit(layer.weight, gram, sparsity=0.5)
             assert kill or client.list() == []
+
+
+def lose_once(monkeypatch, call, error):
+    """The first result of `prune` or `sweep` is lost after its job has ended."""
+    name = {"prune": "result", "sweep": "sweep_result"}[call]
+    original, errors = getattr(_core.Core, name), [error]
+
+    async def lost(self, job):
+        if errors:
+            raise errors.pop()
+        return await original(self, job)
+
+    monkeypatch.setattr(_core.Core, name, lost)
+
+
+@pytest.mark.parametrize(("call", "sparsity"), [("prune", 0.5), ("sweep", [0.25, 0.5])])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), LOST], ids=["interrupt", "lost"])
+def test_the_same_call_fetches_a_result_that_was_lost(client, monkeypatch, error, call, sparsity):
+    layer = Layer()
+    lose_once(monkeypatch, call, error)
+    options = {"sparsity": sparsity, "method": "wanda", "request_id": f"lost {type(error).__name__} {call}"}
+    with pytest.raises(type(error)):
+        getattr(client, call)(layer.weight, layer.gram, **options)
+    assert len(client.list(kinds=INPUTS)) == 2
+    result = getattr(client, call)(layer.weight, layer.gram, **options)
+    client.delete(result.job)
+    assert client.list() == []
+
+
+@pytest.mark.parametrize(("call", "sparsity"), [("prune", 0.5), ("sweep", [0.25, 0.5])])
+def test_the_same_call_fetches_a_lost_result_asynchronously(shared_server, monkeypatch, call, sparsity):
+    layer = Layer()
+    lose_once(monkeypatch, call, LOST)
+    options = {"sparsity": sparsity, "method": "wanda", "request_id": f"lost asynchronously {call}"}
+
+    async def main():
+        async with await sparsefw.aio.connect(shared_server.address) as client:
+            with pytest.raises(sparsefw.Unavailable):
+                await getattr(client, call)(layer.weight, layer.gram, **options)
+            assert len(await client.list(kinds=INPUTS)) == 2
+            result = await getattr(client, call)(layer.weight, layer.gram, **options)
+            await client.delete(result.job)
+            assert await client.list() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", ["prune", "sweep"])
+def test_arrays_that_nobody_can_come_back_for(client, shared_server, monkeypatch, call):
+    """A result that is lost without a request id, and a job that ends without one."""
+    layer = Layer()
+    options = {"sparsity": 0.5 if call == "prune" else [0.25, 0.5], "method": "wanda"}
+
+    async def main():
+        async with await sparsefw.aio.connect(shared_server.address) as other:
+            with pytest.raises(sparsefw.Unavailable):
+                await getattr(other, call)(layer.weight, layer.gram, **options)
+
+    lose_once(monkeypatch, call, LOST)
+    with pytest.raises(sparsefw.Unavailable):
+        getattr(client, call)(layer.weight, layer.gram, **options)
+    assert client.list(kinds=INPUTS) == []
+    lose_once(monkeypatch, call, LOST)
+    asyncio.run(main())
+    assert client.list(kinds=INPUTS) == []
+    with pytest.raises(sparsefw.DeadlineExceeded):
+        getattr(client, call)(layer.weight, layer.gram, request_id=f"fails {call}", deadline=1e-9, **options)
+    assert client.list(kinds=INPUTS) == []
+    for job in client.jobs():
+        job.delete()
 
 
 @pytest.fixture

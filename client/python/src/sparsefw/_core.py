@@ -181,7 +181,8 @@ class Core:
             await self._delete_all(temporary, time.monotonic() + _ONE_CALL)
 
     async def clear(self, labels: Mapping[str, str], tensors: Sequence[str]) -> None:
-        """At the end of a run: cancels and deletes the jobs with these labels, if any, and deletes tensors.
+        """At the end of a run: cancels and deletes the jobs with these labels, if any, with their weights and
+        Gram matrices, and deletes tensors.
 
         As far as that works: every call is made once and may take a second, all of them ten, and none is
         made once the server cannot be reached.
@@ -192,8 +193,10 @@ class Core:
             for job in jobs:
                 if job.state not in TERMINAL:
                     await self._cancel(job.name)
+            inputs = [name for job in jobs for name in (job.spec.weight, job.spec.gram)]
             # A job that was cancelled takes a moment to end, and holds its inputs until then.
-            await self._delete_all([*(job.name for job in jobs), *tensors], end)
+            names = [*(job.name for job in jobs), *inputs, *tensors]
+            await self._delete_all(list(dict.fromkeys(names)), end)
 
     async def _labelled(self, labels: Mapping[str, str]) -> list[job_pb2.Job]:
         jobs: list[job_pb2.Job] = []

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from sparsefw import arrays
-from sparsefw._core import Core, kind_name
+from sparsefw._core import Core, check_ended_well, kind_name
 from sparsefw._enums import short_name
 from sparsefw._rpc.session import TERMINAL
 from sparsefw._text import printable
+from sparsefw.errors import Error
 from sparsefw.v1 import job_pb2, tensor_pb2
+
+Outcome = TypeVar("Outcome")
 
 
 class TensorHandle:
@@ -62,6 +66,19 @@ class JobHandle:
         """The arrays that were uploaded for this job alone, and are of no use after its end."""
         names, self._temporary = self._temporary, []
         return names
+
+    async def _fetch(self, fetch: Callable[[job_pb2.Job], Awaitable[Outcome]]) -> Outcome:
+        """What the job, which has ended, has left. Only then do its arrays go: until the outcome is here, the
+        same request may come again and must find them.
+        """
+        try:
+            check_ended_well(self.message)
+        except Error:  # that is its outcome
+            await self._core.discard(self._take_temporary())
+            raise
+        outcome = await fetch(self.message)
+        await self._core.discard(self._take_temporary())
+        return outcome
 
     def __repr__(self) -> str:
         return printable(f"<{self.name} {self.state}>")

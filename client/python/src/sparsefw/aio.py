@@ -117,23 +117,26 @@ class Job(JobHandle):
 
     async def wait(self, progress: bool | Callable[[Event], None] = False) -> Job:
         """See sparsefw.Job.wait."""
+        await self._until_end(progress)
+        await self._core.discard(self._take_temporary())
+        return self
+
+    async def _until_end(self, progress: bool | Callable[[Event], None]) -> None:
         observer, close = job_observer(progress, self.name)
         try:
             self.message = await self._core.wait(self.message, observer)
         finally:
             close()
-        await self._core.discard(self._take_temporary())
-        return self
 
     async def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
         """See sparsefw.Job.result."""
-        await self.wait(progress)
-        return await self._core.result(self.message)
+        await self._until_end(progress)
+        return await self._fetch(self._core.result)
 
     async def sweep_result(self, progress: bool | Callable[[Event], None] = False) -> SweepResult:
         """See sparsefw.Job.sweep_result."""
-        await self.wait(progress)
-        return await self._core.sweep_result(self.message)
+        await self._until_end(progress)
+        return await self._fetch(self._core.sweep_result)
 
     async def cancel(self) -> Job:
         """See sparsefw.Job.cancel."""
@@ -339,10 +342,9 @@ class Client:
 async def _cancelled_on_interrupt(job: Job, request_id: str | None) -> AsyncGenerator[None, None]:
     try:
         yield
-    except Error:
-        raise
-    except BaseException:
-        if request_id is None:  # else somebody may come back for it
+    except BaseException as error:
+        # With an id somebody may come back for it. A job that has not ended goes on after a lost connection.
+        if request_id is None and (job.ended or not isinstance(error, Error)):
             with contextlib.suppress(Error):
                 await job.abandon()
         raise

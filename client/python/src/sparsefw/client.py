@@ -205,16 +205,16 @@ class Client:
 
         Args:
             weight: a Tensor, its name, or an array [d_out, d_in] that is uploaded for this job and deleted
-                    when `wait` or `result` has seen its end.
+                    when `Job.wait` has seen its end or `Job.result` has fetched its result.
             gram:   likewise, [d_in, d_in].
             activations: instead of gram, what `Client.gram` takes.
             points: makes it a sweep: settings of method, pattern, sparsity, alpha, swaps, reconstruct,
                     joint.
             keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
             request_id: makes it idempotent across processes: the same id with the same options and inputs
-                    goes on with the same uploads and returns the same job. At most 100 characters. Arrays
-                    that were uploaded for it are there until its result was read; from then on the same
-                    call is refused (REQUEST_ID_REUSED) until the job is deleted.
+                    goes on with the same uploads and returns the same job. At most 100 characters. Once
+                    arrays that were uploaded for it are deleted (see weight), the same call is refused
+                    (REQUEST_ID_REUSED) until the job is deleted.
             options: see JobOptions.
 
         Raises:
@@ -358,10 +358,9 @@ def stoppable(client: Client) -> Client:
 def _cancelled_on_interrupt(job: Job, request_id: str | None) -> Iterator[None]:
     try:
         yield
-    except Error:
-        raise
-    except BaseException:
-        if request_id is None:  # else somebody may come back for it
+    except BaseException as error:
+        # With an id somebody may come back for it. A job that has not ended goes on after a lost connection.
+        if request_id is None and (job.ended or not isinstance(error, Error)):
             with contextlib.suppress(Error):
                 job.abandon()
         raise

@@ -81,34 +81,38 @@ class Job(JobHandle):
                     yield event
 
     def wait(self, progress: bool | Callable[[Event], None] = False) -> Job:
-        """Returns when the job has ended, whatever its state.
+        """Returns when the job has ended, whatever its state. Arrays that were uploaded for it are deleted.
 
         Args:
             progress: True for a progress bar, or what is called with every event.
         """
+        self._until_end(progress)
+        run(self._core.discard(self._take_temporary()))
+        return self
+
+    def _until_end(self, progress: bool | Callable[[Event], None]) -> None:
         observer, close = job_observer(progress, self.name)
         try:
             self.message = run(self._core.wait(self.message, observer))
         finally:
             close()
-        run(self._core.discard(self._take_temporary()))
-        return self
 
     def result(self, progress: bool | Callable[[Event], None] = False) -> Result:
         """Waits for the end, and fetches the mask and, where there are any, the pruned weights.
 
-        A cancelled or overdue job has its best mask so far, a sweep its best point.
+        A cancelled or overdue job has its best mask so far, a sweep its best point. Arrays that were uploaded
+        for the job are deleted once the result is here, or there will be none.
 
         Raises:
             Error: the job failed, or ended before it had a mask; `.job` names it.
         """
-        self.wait(progress)
-        return run(self._core.result(self.message))
+        self._until_end(progress)
+        return run(self._fetch(self._core.result))
 
     def sweep_result(self, progress: bool | Callable[[Event], None] = False) -> SweepResult:
         """As `result`, of a sweep: every point."""
-        self.wait(progress)
-        return run(self._core.sweep_result(self.message))
+        self._until_end(progress)
+        return run(self._fetch(self._core.sweep_result))
 
     def cancel(self) -> Job:
         """Ends the job within 100 ms of solver work; it keeps its best mask so far. Safe to repeat."""

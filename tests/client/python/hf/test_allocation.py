@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -37,6 +38,20 @@ def test_sparsity_by_name(client):
         prune(tiny.make("llama"), client, sparsity=None, allocation={"down_proj": 0.5})
     with pytest.raises(sparsefw.InvalidArgument, match="fixes the sparsity"):
         prune(tiny.make("llama"), client, sparsity=None, pattern="2:4", allocation="loss-curve")
+
+
+@pytest.mark.parametrize("value", [60, -0.1, math.nan, "half", True, None])
+def test_a_sparsity_that_no_job_takes_is_refused_at_once(folder, value):
+    """Not when its block comes: by then the state would be that of a run with this value."""
+    options = {"state_dir": folder / "state", "server": "127.0.0.1:9"}  # there is no server
+    rules = {r"layers\.1\.": value, "": 0.5}
+    words = rf'the rule "layers\.1\." of allocation needs a sparsity in [0, 1]; got {value!r}'
+    with pytest.raises(sparsefw.InvalidArgument, match=re.escape(words)):
+        prune(tiny.make("llama"), allocation=rules, **options)
+    words = re.escape(f"sparsity must be a number in [0, 1]; got {value!r}")
+    with pytest.raises(sparsefw.InvalidArgument, match=words if value is not None else "no sparsity is given"):
+        prune(tiny.make("llama"), sparsity=value, allocation={r"layers\.0\.": 0.5}, **options)
+    assert not (folder / "state").exists()
 
 
 def test_the_split_of_the_budget_is_the_best_one():

@@ -1,10 +1,12 @@
 """What an error, Ctrl-C, kill -9 and a lost server leave behind, and how soon."""
 
+import contextlib
 import os
 import signal
 import threading
 import time
 
+import grpc
 import pytest
 import sparsefw
 import tiny
@@ -199,6 +201,39 @@ def test_a_kill_while_jobs_run(expected, folder, client, shared_server):
     _, errors = process.communicate(timeout=HANG)
     assert process.returncode == 0, errors
     assert weights(folder / "out") == expected
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_several_servers_go_on_with_their_own_jobs(start_server, folder, monkeypatch, order):
+    """The second block's jobs are lost once all are there. With the servers in another order they may run anew;
+    at the end nothing of either call is on the servers.
+    """
+    servers = [start_server().address for _ in range(2)]
+    all_there = threading.Barrier(tiny.MATRICES["llama"])
+    wait, waited = _core.Core.wait, set()
+    lost = True
+
+    async def watched(self, job, on_event):
+        if "layers.1." in job.spec.labels["sparsefw.matrix"]:
+            if lost:
+                all_there.wait(HANG)
+                raise sparsefw.Unavailable("lost", code=grpc.StatusCode.UNAVAILABLE)
+            waited.add((self.session.address, job.name))
+        return await wait(self, job, on_event)
+
+    monkeypatch.setattr(_core.Core, "wait", watched)
+    options = {"data": tiny.tokens(), "state_dir": folder / "state", **LONG, "iterations": 20}
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(sparsefw.connect(server)) for server in servers]
+        with pytest.raises(sparsefw.Unavailable, match="lost"):
+            prune_model(tiny.make("llama"), server=servers, **options)
+        left = {(client.address, job.name) for client in clients for job in client.jobs()}
+        assert len(left) == tiny.MATRICES["llama"]
+        lost = False
+        prune_model(tiny.make("llama"), server=servers[::order], **options)
+        assert order == -1 or waited == left
+        assert [client.jobs() for client in clients] == [[], []]
+        assert [client.list() for client in clients] == [[], []]
 
 
 def test_layers_of_a_block_run_at_the_same_time(client, monkeypatch):

@@ -247,6 +247,17 @@ def test_rules_of_allocation_for_later_blocks(client):
     assert "37.92%" in str(found)
 
 
+def test_rules_in_the_style_of_llm_compressor(client):
+    """Candidates are judged at the sparsities that the winner's run has."""
+    rules = {"re:.*mlp": 0.75, "": 0.5}
+    found = tune(
+        tiny.make("llama"), data=tokens(), server=client, blocks=1, method="magnitude", progress=False,
+        allocation={"re:.*": 0.75}, candidates=[{}, {"allocation": rules}])  # no sparsity: rules for all
+    mlp, attention = 3 * 48 * 32, 2 * 32 * 32 + 2 * 16 * 32
+    mixed = (0.75 * mlp + 0.5 * attention) / (mlp + attention)
+    assert [row["sparsity"] for row in found.candidates] == pytest.approx([0.75, mixed])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

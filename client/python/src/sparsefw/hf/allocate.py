@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sparsefw.errors import invalid
 from sparsefw.hf.layout import Matrix, compile_rule
+from sparsefw.hf.values import is_number
 
 # Points of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
@@ -104,7 +105,7 @@ def by_outliers(
 
 
 def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float | None) -> None:
-    """Raises InvalidArgument where the arguments contradict each other."""
+    """Raises InvalidArgument where the arguments contradict each other, or no job would take them."""
     if not isinstance(allocation, Mapping) and not (isinstance(allocation, str) and allocation in BOUNDS):
         got = f'"{allocation}"' if isinstance(allocation, str) else allocation
         raise invalid(f'allocation must be "uniform", "loss-curve", "owl" or a dictionary; got {got}')
@@ -112,6 +113,16 @@ def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float |
         raise invalid(f'pattern "{pattern}" fixes the sparsity of every layer: allocation must be "uniform"')
     if isinstance(allocation, str) and ":" not in pattern and sparsity is None:
         raise invalid(f'pattern "{pattern}" needs sparsity, the share to remove')
+    # A server would refuse the value only when the block of a matrix with it comes.
+    for rule, value in allocation.items() if isinstance(allocation, Mapping) else ():
+        if not _is_share(value):
+            raise invalid(f'the rule "{rule}" of allocation needs a sparsity in [0, 1]; got {value!r}')
+    if sparsity is not None and ":" not in pattern and not _is_share(sparsity):
+        raise invalid(f"sparsity must be a number in [0, 1]; got {sparsity!r}")
+
+
+def _is_share(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
 
 
 def describe(allocation: str | Mapping[str, float]) -> Any:

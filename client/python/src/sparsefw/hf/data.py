@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import numbers
+import operator
 import os
 import random
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +84,7 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
     """The ids: texts make one list; token ids make one, or one a sequence."""
     if not items:
         raise invalid("data must hold at least one text or sequence of token ids")
+    items = [_unpacked(item) for item in items]
     if all(isinstance(item, str) for item in items):
         if tokenizer is None:
             raise invalid("texts need a tokenizer; without one data must be token ids")
@@ -90,12 +93,36 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
     if all(isinstance(item, numbers.Integral) for item in items):
         return _Text(int(item) for item in items)
     if all(isinstance(item, Iterable) and not isinstance(item, str) for item in items):
-        return [[int(token) for token in item] for item in items]
+        return [_row(index, list(item)) for index, item in enumerate(items)]
     raise invalid("data must be texts, or token ids; got a mixture")
 
 
+def _unpacked(value: Any) -> Any:
+    """Tensors and arrays as lists, or as a number; all else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _row(index: int, row: list[Any]) -> list[int]:
+    """The ids of one sequence, [tokens], or [1, tokens] as tokenizers return it."""
+    if len(row) == 1 and isinstance(only := _unpacked(row[0]), Iterable) and not isinstance(only, str):
+        row = list(only)
+    ids = []
+    for token in row:
+        try:
+            ids.append(operator.index(token))
+        except TypeError:
+            got = reprlib.repr(token)
+            raise invalid(f"data[{index}]: token ids must be integers; got {got}") from None
+    return ids
+
+
 def sequences(
-    tokenizer: Any, data: Any, length: int, count: int | None, seed: int | None = None
+    tokenizer: Any,
+    data: Any,
+    length: int,
+    count: int | None,
+    seed: int | None = None,
+    vocabulary: int | None = None,
 ) -> list[Any]:
     """Token ids as tensors [1, tokens].
 
@@ -103,8 +130,11 @@ def sequences(
     are taken that are spread evenly, or, with a seed, drawn at random. What is left at the end is used
     only where there is no whole sequence. Ids that come in sequences stay in them, cut at `length`.
 
+    Args:
+        vocabulary: ids are less; None: it is not known.
+
     Raises:
-        InvalidArgument (CLIENT_ARGUMENT): no data, fewer than two tokens, wrong types.
+        InvalidArgument (CLIENT_ARGUMENT): no data, fewer than two tokens, wrong types, ids of no token.
     """
     if length < 2:
         raise invalid(f"sequence_length must be at least 2; got {length}")
@@ -114,11 +144,22 @@ def sequences(
     parts = ids.cut(length) if isinstance(ids, _Text) else [item[:length] for item in ids]
     if min(len(part) for part in parts) < 2:
         raise invalid("a sequence must have at least two tokens")
+    if vocabulary is not None:
+        _check_ids(parts, vocabulary)
     if count is not None and len(parts) > count:
         spread = [index * len(parts) // count for index in range(count)]
         drawn = spread if seed is None else sorted(random.Random(seed).sample(range(len(parts)), count))
         parts = [parts[index] for index in drawn]
     return [torch.tensor([part], dtype=torch.long) for part in parts]
+
+
+def _check_ids(parts: list[list[int]], vocabulary: int) -> None:
+    """Else PyTorch's embedding fails, without a word about the data."""
+    for part in parts:
+        least, most = min(part), max(part)
+        if least < 0 or most >= vocabulary:
+            got = least if least < 0 else most
+            raise invalid(f"data: token ids must be in [0, {vocabulary}), the model's vocabulary; got {got}")
 
 
 def hold_back(count: int, few: int) -> tuple[list[int], list[int]]:
@@ -146,6 +187,15 @@ def digest(samples: Sequence[Any]) -> str:
         state.update(sample.shape[1].to_bytes(8, "little"))
         state.update(sample.contiguous().numpy().tobytes())
     return state.hexdigest()
+
+
+def vocabulary_of(model: Any) -> int | None:
+    """How many token ids the model knows; None: it does not say."""
+    try:
+        embedding = model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    return getattr(embedding, "num_embeddings", None)
 
 
 def longest(config: Any, asked: int) -> int:

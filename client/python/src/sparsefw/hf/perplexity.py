@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from sparsefw._inputs.hub import local_folder
-from sparsefw.hf.data import listed, longest, sequences, tokenizer_of
+from sparsefw.hf.data import listed, longest, sequences, tokenizer_of, vocabulary_of
 from sparsefw.hf.model_files import loading
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
@@ -152,7 +152,8 @@ def evaluate_perplexity(
         tokenizer = tokenizer or tokenizer_of(folder, data)
         with loading(folder, "model"):
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    windows = sequences(tokenizer, data, longest(model.config, sequence_length), samples)
+    length, known = longest(model.config, sequence_length), vocabulary_of(model)
+    windows = sequences(tokenizer, data, length, samples, vocabulary=known)
     started, total, tokens = time.monotonic(), 0.0, 0
     losses = []
     shown: Any = windows

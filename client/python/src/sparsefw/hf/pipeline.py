@@ -62,7 +62,8 @@ def prune_model(
                    "ORGANISATION/NAME", where no folder is called so.
         tokenizer: for data that is text; None with a folder: the folder's.
         data:      texts (strings, a column of a Dataset, rows with a column "text"), the path of a file of
-                   text, or token ids: one list that is cut, or a list (tensor) of sequences.
+                   text, or token ids: one list that is cut, or a list (tensor) of sequences, each
+                   [tokens] or [1, tokens].
         sparsity:  share to remove, [0, 1]; with "per-row" and "unstructured".
         pattern, method, options: as sparsefw.JobOptions (alpha, iterations, step_rule, swaps, reconstruct,
                    joint, warm_start, ...). The device of the server is `job_device`. preset: "fast",

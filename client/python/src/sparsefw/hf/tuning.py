@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from sparsefw.hf import data as texts
 from sparsefw.hf.calibration.capture import after_blocks
 from sparsefw.hf.calibration.shared_grams import SharedGrams
 from sparsefw.hf.calibration.walk import blocks_of, walk
-from sparsefw.hf.layout import Block
+from sparsefw.hf.layout import Block, compile_rule
 from sparsefw.hf.perplexity import summed_loss
 from sparsefw.hf.pools.choice import Place
 from sparsefw.hf.progress import Progress
@@ -270,7 +269,7 @@ def _within(settings: Settings, head: Sequence[Block]) -> Settings:
     if isinstance(rules, str):
         return settings
     names = [matrix.name for block in head for matrix in block.matrices]
-    kept = {rule: value for rule, value in rules.items() if any(re.search(rule, name) for name in names)}
+    kept = {text: value for text, value in rules.items() if any(map(compile_rule(text).holds, names))}
     return dataclasses.replace(settings, allocation=kept or "uniform")
 
 

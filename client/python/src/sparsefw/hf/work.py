@@ -64,7 +64,8 @@ class Work:
             self._source = Streamed(folder, device or ("cuda" if here else "cpu"))
             tokenizer = tokenizer or texts.tokenizer_of(folder, listed)
         length = texts.longest(self._source.model.config, settings.sequence_length)
-        self._samples = texts.sequences(tokenizer, listed, length, settings.samples, settings.seed)
+        known = texts.vocabulary_of(self._source.model)
+        self._samples = texts.sequences(tokenizer, listed, length, settings.samples, settings.seed, known)
         self._layout = layout_of(self._source.model, settings.ignore, settings.routers)
         self._state_dir, self._place = state_dir, place
         self._check()

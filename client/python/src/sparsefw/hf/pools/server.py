@@ -105,8 +105,8 @@ class Server:
         self.worker.close()
 
     def clear(self, labels: Mapping[str, str]) -> None:
-        """Ends the jobs with these labels, where any are given, and deletes what the run has left there; in
-        some seconds, as far as that works. No thread may be at work any more.
+        """Ends the jobs with these labels, where any are given, and deletes them with their inputs and what
+        this process has left there; in some seconds, as far as that works. No thread may be at work any more.
         """
         if not self._ends_with_run:
             run(self.client.core.clear(labels, list(self._made)))

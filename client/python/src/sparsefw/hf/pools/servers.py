@@ -67,7 +67,6 @@ class Servers(Pool):
         self._grams: dict[str, dict[int, Tensor]] = {}
         self._digests: dict[str, str] = {}
         self._nameless = False  # the Gram matrices are such that nobody can find again
-        self._load = [0] * len(servers)
         self._threads = concurrent.futures.ThreadPoolExecutor(_JOBS * len(servers), "sparsefw-layer")
         try:
             for server in servers:
@@ -92,9 +91,8 @@ class Servers(Pool):
                     server.stop()
             self._threads.shutdown()
             for server in self._servers:
-                if kind is None:
-                    server.clear({})
-                elif not self._lasting or self._nameless:
+                # At a good end also what earlier processes of the run have left there.
+                if kind is None or not self._lasting or self._nameless:
                     server.clear({_RUN: self._run})
         finally:
             self._stack.close()
@@ -178,11 +176,14 @@ class Servers(Pool):
         self, tasks: Sequence[Task], work: Callable[[Task, Rows, int], Any]
     ) -> Iterator[tuple[Task, list[Any]]]:
         jobs = [(task, part) for task in tasks for part in parts_of(task, self._split_above)]
+        # These jobs alone decide where each runs: a run that goes on must find them where they are.
+        load = [0] * len(self._servers)
+        begun = {}
         # The longest first, so that servers end at about the same time.
-        begun = {
-            index: self._threads.submit(work, *jobs[index], self._choose(*jobs[index]))
-            for index in sorted(range(len(jobs)), key=lambda index: -cost(*jobs[index]))
-        }
+        for index in sorted(range(len(jobs)), key=lambda index: -cost(*jobs[index])):
+            number = load.index(min(load))
+            load[number] += cost(*jobs[index])
+            begun[index] = self._threads.submit(work, *jobs[index], number)
         owner = {begun[index]: task for index, (task, _) in enumerate(jobs)}
         running = set(owner)
         for task in tasks:
@@ -195,12 +196,6 @@ class Servers(Pool):
                 if any(future.exception() for future in ended):
                     _raise_first(owner)
             yield task, [future.result() for future in parts]
-
-    def _choose(self, task: Task, part: Rows) -> int:
-        """The server with the least work so far."""
-        index = min(range(len(self._load)), key=self._load.__getitem__)
-        self._load[index] += cost(task, part)
-        return index
 
     def _request(self, task: Task, part: Rows, extra: Any = None) -> str:
         dtypes = ("float32", "float16", "bfloat16")
