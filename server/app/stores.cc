@@ -7,8 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "server/storage/sqlite_job_store.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

@@ -1,5 +1,4 @@
-#include "server/storage/sqlite_job_store.h"
-
+// The store of jobs in a database.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -14,6 +13,7 @@
 #include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
+#include "server/storage/sqlite_stores.h"
 #include "server/tensors/store/page_token.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
