@@ -9,40 +9,17 @@
 namespace sparsefw::server {
 namespace {
 
-constexpr auto kForClients = std::to_array<std::string_view>({"checkpoint-period",
-                                                              "connection-memory",
-                                                              "device",
-                                                              "device-memory",
-                                                              "discard-unmatched",
-                                                              "disk-budget",
-                                                              "drain-grace",
-                                                              "fetch-grace",
-                                                              "gc-interval",
-                                                              "gpu-metrics-period",
-                                                              "host-memory",
-                                                              "insecure",
-                                                              "insecure-metrics",
-                                                              "io-threads",
-                                                              "job-threads",
-                                                              "log-format",
-                                                              "log-level",
-                                                              "max-attempts",
-                                                              "max-connections",
-                                                              "max-job-bytes",
-                                                              "max-peer-connections",
-                                                              "max-queued-jobs",
-                                                              "max-result-ttl",
-                                                              "max-tensor-bytes",
-                                                              "max-tensors",
-                                                              "peer-memory",
-                                                              "solve-memory",
-                                                              "staging-memory",
-                                                              "starvation-limit",
-                                                              "store",
-                                                              "streams-per-device",
-                                                              "tensor-ttl",
-                                                              "upload-idle-ttl",
-                                                              "workers"});
+constexpr std::array<std::string_view, 34> kForClients = {
+    // Devices, threads, switches.
+    "device", "io-threads", "job-threads", "store", "streams-per-device", "workers",
+    "discard-unmatched", "insecure", "insecure-metrics", "log-format", "log-level",
+    // Limits.
+    "connection-memory", "device-memory", "disk-budget", "host-memory", "max-attempts",
+    "max-connections", "max-job-bytes", "max-peer-connections", "max-queued-jobs",
+    "max-tensor-bytes", "max-tensors", "peer-memory", "solve-memory", "staging-memory",
+    // Times.
+    "checkpoint-period", "drain-grace", "fetch-grace", "gc-interval", "gpu-metrics-period",
+    "max-result-ttl", "starvation-limit", "tensor-ttl", "upload-idle-ttl"};
 constexpr std::array<std::string_view, 9> kForOperators = {
     "listen",   "metrics-listen", "spool-dir", "state-dir", "tenants",
     "tls-cert", "tls-client-ca",  "tls-key",   "tokens"};

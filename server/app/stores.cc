@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "server/storage/sqlite_job_store.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
+#include "server/storage/state_folder.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -45,7 +45,7 @@ absl::Status Stores::OpenDatabase(const ServerConfig& config) {
     SPARSEFW_ASSIGN_OR_RETURN(jobs_, NewMemoryJobStore());
     return absl::OkStatus();
   }
-  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, StateFolder::Open(config.state_dir));
+  SPARSEFW_ASSIGN_OR_RETURN(state_folder_, HoldStateFolder(config.state_dir));
   SPARSEFW_ASSIGN_OR_RETURN(database_, Database::Open(config.state_dir + "/sparsefw.db"));
   tensor_catalog_ = NewSqliteTensorCatalog(database_.get());
   SPARSEFW_ASSIGN_OR_RETURN(

@@ -12,9 +12,9 @@
 #include "server/app/observe/logging.h"
 #include "server/identity/tenants.h"
 #include "server/jobs/job_store.h"
+#include "server/net/descriptor.h"
 #include "server/runner/checkpoint_folder.h"
 #include "server/storage/database.h"
-#include "server/storage/state_folder.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 
@@ -24,7 +24,7 @@ namespace sparsefw::server {
 class Stores {
  public:
   // `backend` and `logger` outlive the stores.
-  // Errors: those of StateFolder, Database, TensorStore and CheckpointFolder
+  // Errors: those of HoldStateFolder, Database, TensorStore and CheckpointFolder
   static absl::StatusOr<std::unique_ptr<Stores>> Open(const ServerConfig& config,
                                                       const Backend& backend,
                                                       int64_t device_sum_bytes,
@@ -56,7 +56,7 @@ class Stores {
 
   const int64_t disk_budget_bytes_;
   Logger& logger_;
-  std::unique_ptr<StateFolder> state_folder_;      // null with --store memory,
+  Descriptor state_folder_;                        // none with --store memory,
   std::unique_ptr<Database> database_;             // likewise,
   std::unique_ptr<TensorCatalog> tensor_catalog_;  // likewise
   std::unique_ptr<TensorStore> tensors_;

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "SQLiteCpp/SQLiteCpp.h"
+#include "absl/status/status.h"
+#include "server/storage/database.h"
 
 namespace sparsefw::server {
 
@@ -80,6 +82,17 @@ class Connection : public SQLite::Database {
 
   std::map<std::string, std::unique_ptr<SQLite::Statement>> idle_;
 };
+
+// Calls on_row(row) for each row of a query. Errors: Database::Read's.
+template <typename OnRow, typename... Values>
+absl::Status ReadRows(const Database& database, const OnRow& on_row, const std::string& sql,
+                      const Values&... values) {
+  return database.Read([&](Connection& db) {
+    const Connection::Use select = db.Prepare(sql, values...);
+    while (select->executeStep()) on_row(*select);
+    return absl::OkStatus();
+  });
+}
 
 }  // namespace sparsefw::server
 

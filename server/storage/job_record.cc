@@ -28,29 +28,6 @@ using google::protobuf::Reflection;
 // absl's own resolution.
 const absl::Duration kTick = absl::Nanoseconds(1) / 4;
 
-template <typename A, typename B>
-constexpr bool Same(A a, B b) {
-  return static_cast<int>(a) == static_cast<int>(b);
-}
-static_assert(Same(JobState::kQueued, records::QUEUED));
-static_assert(Same(JobState::kRunning, records::RUNNING));
-static_assert(Same(JobState::kSucceeded, records::SUCCEEDED));
-static_assert(Same(JobState::kFailed, records::FAILED));
-static_assert(Same(JobState::kCancelled, records::CANCELLED));
-static_assert(Same(Pattern::Kind::kUnstructured, records::UNSTRUCTURED));
-static_assert(Same(Pattern::Kind::kPerRow, records::PER_ROW));
-static_assert(Same(Pattern::Kind::kKeepOfGroup, records::KEEP_OF_GROUP));
-static_assert(Same(SweepKeep::kBest, records::BEST));
-static_assert(Same(SweepKeep::kAll, records::ALL));
-static_assert(Same(StopCause::kIterations, records::ITERATIONS));
-static_assert(Same(StopCause::kGap, records::GAP));
-static_assert(Same(StopCause::kDeadline, records::DEADLINE));
-static_assert(Same(StopCause::kCancelled, records::CANCELLED_BY_CALLER));
-static_assert(Same(CandidateKind::kWarmStart, records::WARM_START));
-static_assert(Same(CandidateKind::kRounded, records::ROUNDED));
-static_assert(Same(CandidateKind::kRefined, records::REFINED));
-static_assert(Same(CandidateKind::kJoint, records::JOINT));
-
 records::Duration ToRecord(absl::Duration duration) {
   records::Duration record;
   if (duration == absl::InfiniteDuration()) {

@@ -1,5 +1,4 @@
-#include "server/storage/sqlite_job_store.h"
-
+// The store of jobs in a database.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -14,6 +13,7 @@
 #include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
+#include "server/storage/sqlite_stores.h"
 #include "server/tensors/store/page_token.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -40,12 +40,6 @@ absl::Status JobDamaged(std::string_view name, std::string_view cause) {
   return Refuse(absl::StatusCode::kDataLoss, kJobDamaged,
                 "the record of %s is damaged (%s); it is kept until the job is deleted", name,
                 cause);
-}
-
-// A row that `select` gives, if there is one.
-std::optional<JobRow> RowFrom(SQLite::Statement& select) {
-  if (!select.executeStep()) return std::nullopt;
-  return RowOf(select);
 }
 
 class SqliteJobStore final : public JobStore {
@@ -152,12 +146,9 @@ absl::Status SqliteJobStore::UpdateProgress(std::string_view name, const JobProg
 
 absl::StatusOr<Job> SqliteJobStore::Get(std::string_view name) const {
   std::optional<JobRow> row;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select =
-        db.Prepare(absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns), name);
-    row = RowFrom(*select);
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_, [&](SQLite::Statement& found) { row = RowOf(found); },
+      absl::StrFormat("SELECT %s FROM jobs WHERE name = ?", kRowColumns), name));
   if (!row) return JobNotFound(name);
   return Decode(*row);
 }
@@ -196,16 +187,14 @@ void SqliteJobStore::Drop(std::string_view kind, const JobRow& row,
 
 absl::Status SqliteJobStore::CheckRecords() const {
   std::vector<StoreIncident> known;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select = db.Prepare(
-        "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number");
-    while (select->executeStep()) {
-      known.push_back({StoreIncident::kDamagedJob, select->getColumn(0).getString(),
-                       select->getColumn(1).getString(),
-                       absl::DataLossError(select->getColumn(2).getString())});
-    }
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_,
+      [&](SQLite::Statement& row) {
+        known.push_back({StoreIncident::kDamagedJob, row.getColumn(0).getString(),
+                         row.getColumn(1).getString(),
+                         absl::DataLossError(row.getColumn(2).getString())});
+      },
+      "SELECT name, tenant, damage FROM jobs WHERE damage IS NOT NULL ORDER BY number"));
   for (const StoreIncident& damage : known) on_damage_(damage);
   JobRows page;
   for (int64_t before = std::numeric_limits<int64_t>::max(); before != 0; before = page.next) {
@@ -220,28 +209,22 @@ absl::Status SqliteJobStore::CheckRecords() const {
 
 absl::StatusOr<bool> SqliteJobStore::Has(std::string_view name, std::string_view tenant) const {
   bool found = false;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select =
-        db.Prepare("SELECT 1 FROM jobs WHERE name = ? AND tenant = ?", name, tenant);
-    found = select->executeStep();
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_, [&](SQLite::Statement& /*row*/) { found = true; },
+      "SELECT 1 FROM jobs WHERE name = ? AND tenant = ?", name, tenant));
   return found;
 }
 
 absl::StatusOr<std::optional<JobStore::RequestRecord>> SqliteJobStore::FindRequest(
     std::string_view tenant, std::string_view request_id) const {
   std::optional<RequestRecord> found;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select =
-        db.Prepare("SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?", tenant,
-                   request_id);
-    if (select->executeStep()) {
-      found = RequestRecord{select->getColumn(0).getString(),
-                            std::string(BytesOf(select->getColumn(1)))};
-    }
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_,
+      [&](SQLite::Statement& row) {
+        found = RequestRecord{row.getColumn(0).getString(), std::string(BytesOf(row.getColumn(1)))};
+      },
+      "SELECT name, fingerprint FROM jobs WHERE tenant = ? AND request_id = ?", tenant,
+      request_id));
   return found;
 }
 
@@ -276,15 +259,12 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
 
 absl::StatusOr<std::vector<Job>> SqliteJobStore::ListExpired(absl::Time now, int limit) const {
   std::vector<JobRow> rows;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select = db.Prepare(
-        absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
-                        "expire_ns LIMIT ?",
-                        kRowColumns),
-        absl::ToUnixNanos(now), limit);
-    while (select->executeStep()) rows.push_back(RowOf(*select));
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_, [&](SQLite::Statement& row) { rows.push_back(RowOf(row)); },
+      absl::StrFormat("SELECT %s FROM jobs WHERE expire_ns <= ? AND damage IS NULL ORDER BY "
+                      "expire_ns LIMIT ?",
+                      kRowColumns),
+      absl::ToUnixNanos(now), limit));
   std::vector<Job> jobs;
   for (const JobRow& row : rows) {
     absl::StatusOr<Job> job = Decode(row);
@@ -302,15 +282,12 @@ absl::Status SqliteJobStore::Delete(std::string_view name) {
 
 absl::StatusOr<std::map<JobState, int64_t>> SqliteJobStore::CountByState() const {
   std::map<JobState, int64_t> counts;
-  SPARSEFW_RETURN_IF_ERROR(database_.Read([&](Connection& db) {
-    const Connection::Use select =
-        db.Prepare("SELECT state, count(*) FROM jobs WHERE damage IS NULL GROUP BY state");
-    while (select->executeStep()) {
-      counts[static_cast<JobState>(select->getColumn(0).getInt())] =
-          select->getColumn(1).getInt64();
-    }
-    return absl::OkStatus();
-  }));
+  SPARSEFW_RETURN_IF_ERROR(ReadRows(
+      database_,
+      [&](SQLite::Statement& row) {
+        counts[static_cast<JobState>(row.getColumn(0).getInt())] = row.getColumn(1).getInt64();
+      },
+      "SELECT state, count(*) FROM jobs WHERE damage IS NULL GROUP BY state"));
   return counts;
 }
 

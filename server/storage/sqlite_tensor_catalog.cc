@@ -1,5 +1,4 @@
-#include "server/storage/sqlite_tensor_catalog.h"
-
+// The catalog of tensors in a database.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "server/storage/connection.h"
+#include "server/storage/sqlite_stores.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 

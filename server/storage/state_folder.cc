@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -24,21 +23,18 @@ absl::Status Failed(const std::string& path, const char* action, int error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StateFolder>> StateFolder::Open(const std::string& path) {
+absl::StatusOr<Descriptor> HoldStateFolder(const std::string& path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   if (error) return Failed(path, "made", error.value());
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Failed(path, "made", errno);
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Failed(path, "opened as a folder", errno);
-  std::unique_ptr<StateFolder> folder(new StateFolder(fd));
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return folder;
+  Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.ok()) return Failed(path, "opened as a folder", errno);
+  if (flock(folder.get(), LOCK_EX | LOCK_NB) == 0) return folder;
   if (errno != EWOULDBLOCK) return Failed(path, "locked", errno);
   return Refuse(absl::StatusCode::kFailedPrecondition, "STATE_IN_USE",
                 "%s: another server is using this state folder", path);
 }
-
-StateFolder::~StateFolder() { close(fd_); }
 
 }  // namespace sparsefw::server

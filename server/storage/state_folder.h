@@ -2,28 +2,18 @@
 #ifndef SPARSEFW_SERVER_STORAGE_STATE_FOLDER_H_
 #define SPARSEFW_SERVER_STORAGE_STATE_FOLDER_H_
 
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/net/descriptor.h"
 
 namespace sparsefw::server {
 
-// Holds the folder while it lives; the kernel releases it, however the program ends.
-class StateFolder {
- public:
-  // Makes the folder where it is not there.
-  // Errors: FailedPrecondition  another server uses it (STATE_IN_USE)
-  //         PermissionDenied / Internal  it cannot be made or opened (STORE_FAILED)
-  static absl::StatusOr<std::unique_ptr<StateFolder>> Open(const std::string& path);
-  ~StateFolder();
-  StateFolder(const StateFolder&) = delete;
-  StateFolder& operator=(const StateFolder&) = delete;
-
- private:
-  explicit StateFolder(int fd) : fd_(fd) {}
-  const int fd_;
-};
+// Makes the folder where it is not there, and holds it while the descriptor is open; the kernel
+// releases it, however the program ends.
+// Errors: FailedPrecondition  another server uses it (STATE_IN_USE)
+//         PermissionDenied / Internal  it cannot be made or opened (STORE_FAILED)
+absl::StatusOr<Descriptor> HoldStateFolder(const std::string& path);
 
 }  // namespace sparsefw::server
 

@@ -8,7 +8,7 @@
 #include "SQLiteCpp/SQLiteCpp.h"
 #include "server/storage/connection.h"
 #include "server/storage/database.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "sparsefw/crc32c.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/temporary_store.h"

@@ -5,8 +5,7 @@
 #include <string>
 
 #include "server/storage/database.h"
-#include "server/storage/sqlite_job_store.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/temporary_store.h"
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_stores.h"
 #include "server/tensors/store/page_token.h"
 #include "sparsefw/reason.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "server/storage/database.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/backend.h"
 #include "tests/fuzz/fuzz_target.h"

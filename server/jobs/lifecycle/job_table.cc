@@ -25,11 +25,6 @@ void JobTable::EndSubmission() {
   Changed();
 }
 
-int64_t JobTable::submissions() const {
-  MutexLock lock(mutex_);
-  return submissions_;
-}
-
 void JobTable::Add(const JobPtr& job) {
   MutexLock lock(mutex_);
   active_.emplace(job->name, job);
@@ -94,26 +89,6 @@ std::vector<JobTable::JobPtr> JobTable::Unstored() const {
 void JobTable::ForgetUnstored(std::string_view name) {
   MutexLock lock(mutex_);
   if (const auto found = unstored_.find(name); found != unstored_.end()) unstored_.erase(found);
-}
-
-int64_t JobTable::running() const {
-  MutexLock lock(mutex_);
-  return running_;
-}
-
-bool JobTable::Idle() const {
-  MutexLock lock(mutex_);
-  return submissions_ == 0 && announcing_ == 0 && active_.empty();
-}
-
-bool JobTable::NothingRuns() const {
-  MutexLock lock(mutex_);
-  return submissions_ == 0 && announcing_ == 0 && running_ == 0;
-}
-
-int64_t JobTable::version() const {
-  MutexLock lock(mutex_);
-  return version_;
 }
 
 void JobTable::WaitForChange(int64_t seen, Clock& clock, absl::Time time) {

@@ -29,7 +29,10 @@ class JobTable {
   // Submissions in progress; a job is added while its submission is counted.
   void BeginSubmission();
   void EndSubmission();
-  int64_t submissions() const;
+  int64_t submissions() const {
+    MutexLock lock(mutex_);
+    return submissions_;
+  }
 
   void Add(const JobPtr& job);
   void Remove(std::string_view name);  // of a job that was not accepted after all
@@ -47,15 +50,27 @@ class JobTable {
   std::vector<JobPtr> NotEnded() const;
   std::vector<JobPtr> Unstored() const;
   void ForgetUnstored(std::string_view name);
-  int64_t running() const;
+  int64_t running() const {
+    MutexLock lock(mutex_);
+    return running_;
+  }
 
   // No submission in progress, every job ended and its end announced.
-  bool Idle() const;
+  bool Idle() const {
+    MutexLock lock(mutex_);
+    return submissions_ == 0 && announcing_ == 0 && active_.empty();
+  }
   // The same of submissions and running jobs; others may wait.
-  bool NothingRuns() const;
+  bool NothingRuns() const {
+    MutexLock lock(mutex_);
+    return submissions_ == 0 && announcing_ == 0 && running_ == 0;
+  }
   // Grows with every change above. WaitForChange returns when it is not `seen`
   // any more or at `time`.
-  int64_t version() const;
+  int64_t version() const {
+    MutexLock lock(mutex_);
+    return version_;
+  }
   void WaitForChange(int64_t seen, Clock& clock, absl::Time time);
 
  private:

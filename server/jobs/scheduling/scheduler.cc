@@ -258,44 +258,4 @@ void Scheduler::AwaitStop(absl::Duration timeout) {
   }
 }
 
-std::vector<Scheduler::JobPtr> Scheduler::Queued() const {
-  MutexLock lock(mutex_);
-  return queue_.All();
-}
-
-int64_t Scheduler::queued() const {
-  MutexLock lock(mutex_);
-  return static_cast<int64_t>(queue_.size());
-}
-
-TenantCounts Scheduler::tenants() const {
-  MutexLock lock(mutex_);
-  return share_.tenants();
-}
-
-int64_t Scheduler::queued_of(std::string_view tenant) const {
-  MutexLock lock(mutex_);
-  return queue_.size_of(tenant);
-}
-
-int Scheduler::Position(std::string_view name) const {
-  MutexLock lock(mutex_);
-  return queue_.Position(name);
-}
-
-std::map<std::string, int, std::less<>> Scheduler::Positions(std::string_view tenant) const {
-  MutexLock lock(mutex_);
-  return queue_.Positions(tenant);
-}
-
-int64_t Scheduler::working_bytes() const {
-  MutexLock lock(mutex_);
-  return working_bytes_;
-}
-
-std::vector<DeviceUsage> Scheduler::devices() const {
-  MutexLock lock(mutex_);
-  return pool_.usage();
-}
-
 }  // namespace sparsefw::server

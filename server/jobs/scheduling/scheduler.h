@@ -100,15 +100,40 @@ class Scheduler {
   // Returns after `timeout`, real time, or when the scheduler stops.
   void AwaitStop(absl::Duration timeout);
 
-  std::vector<JobPtr> Queued() const;
-  int64_t queued() const;
-  int64_t queued_of(std::string_view tenant) const;
-  TenantCounts tenants() const;
+  std::vector<JobPtr> Queued() const {
+    MutexLock lock(mutex_);
+    return queue_.All();
+  }
+  int64_t queued() const {
+    MutexLock lock(mutex_);
+    return static_cast<int64_t>(queue_.size());
+  }
+  int64_t queued_of(std::string_view tenant) const {
+    MutexLock lock(mutex_);
+    return queue_.size_of(tenant);
+  }
+  TenantCounts tenants() const {
+    MutexLock lock(mutex_);
+    return share_.tenants();
+  }
   // Jobs of its tenant ahead; 0 where it is not queued.
-  int Position(std::string_view name) const;
-  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;
-  int64_t working_bytes() const;  // reserved
-  std::vector<DeviceUsage> devices() const;
+  int Position(std::string_view name) const {
+    MutexLock lock(mutex_);
+    return queue_.Position(name);
+  }
+  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const {
+    MutexLock lock(mutex_);
+    return queue_.Positions(tenant);
+  }
+  // Reserved.
+  int64_t working_bytes() const {
+    MutexLock lock(mutex_);
+    return working_bytes_;
+  }
+  std::vector<DeviceUsage> devices() const {
+    MutexLock lock(mutex_);
+    return pool_.usage();
+  }
 
  private:
   Lease TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

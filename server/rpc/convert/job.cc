@@ -11,24 +11,6 @@
 namespace sparsefw::server {
 namespace {
 
-static_assert(OnWire<v1::JobState>(JobState::kQueued) == v1::JOB_STATE_QUEUED);
-static_assert(OnWire<v1::JobState>(JobState::kRunning) == v1::JOB_STATE_RUNNING);
-static_assert(OnWire<v1::JobState>(JobState::kSucceeded) == v1::JOB_STATE_SUCCEEDED);
-static_assert(OnWire<v1::JobState>(JobState::kFailed) == v1::JOB_STATE_FAILED);
-static_assert(OnWire<v1::JobState>(JobState::kCancelled) == v1::JOB_STATE_CANCELLED);
-static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kSnapshot) == v1::JobEvent::KIND_SNAPSHOT);
-static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kStateChange) ==
-              v1::JobEvent::KIND_STATE_CHANGE);
-static_assert(OnWire<v1::JobEvent::Kind>(JobEvent::Kind::kProgress) == v1::JobEvent::KIND_PROGRESS);
-static_assert(OnWire<v1::StopReason>(StopCause::kIterations) == v1::STOP_REASON_ITERATIONS);
-static_assert(OnWire<v1::StopReason>(StopCause::kGap) == v1::STOP_REASON_GAP);
-static_assert(OnWire<v1::StopReason>(StopCause::kDeadline) == v1::STOP_REASON_DEADLINE);
-static_assert(OnWire<v1::StopReason>(StopCause::kCancelled) == v1::STOP_REASON_CANCELLED);
-static_assert(OnWire<v1::Candidate>(CandidateKind::kWarmStart) == v1::CANDIDATE_WARM_START);
-static_assert(OnWire<v1::Candidate>(CandidateKind::kRounded) == v1::CANDIDATE_ROUNDED);
-static_assert(OnWire<v1::Candidate>(CandidateKind::kRefined) == v1::CANDIDATE_REFINED);
-static_assert(OnWire<v1::Candidate>(CandidateKind::kJoint) == v1::CANDIDATE_JOINT);
-
 v1::Progress ProgressToProto(const ProgressReport& report) {
   v1::Progress proto;
   proto.set_iteration(report.iteration);

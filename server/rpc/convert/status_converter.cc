@@ -13,27 +13,6 @@ namespace {
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr char kDomain[] = "sparsefw";
 
-constexpr bool Same(absl::StatusCode ours, grpc::StatusCode theirs) {
-  return static_cast<int>(ours) == static_cast<int>(theirs);
-}
-static_assert(Same(absl::StatusCode::kOk, grpc::OK));
-static_assert(Same(absl::StatusCode::kCancelled, grpc::CANCELLED));
-static_assert(Same(absl::StatusCode::kUnknown, grpc::UNKNOWN));
-static_assert(Same(absl::StatusCode::kInvalidArgument, grpc::INVALID_ARGUMENT));
-static_assert(Same(absl::StatusCode::kDeadlineExceeded, grpc::DEADLINE_EXCEEDED));
-static_assert(Same(absl::StatusCode::kNotFound, grpc::NOT_FOUND));
-static_assert(Same(absl::StatusCode::kAlreadyExists, grpc::ALREADY_EXISTS));
-static_assert(Same(absl::StatusCode::kPermissionDenied, grpc::PERMISSION_DENIED));
-static_assert(Same(absl::StatusCode::kResourceExhausted, grpc::RESOURCE_EXHAUSTED));
-static_assert(Same(absl::StatusCode::kFailedPrecondition, grpc::FAILED_PRECONDITION));
-static_assert(Same(absl::StatusCode::kAborted, grpc::ABORTED));
-static_assert(Same(absl::StatusCode::kOutOfRange, grpc::OUT_OF_RANGE));
-static_assert(Same(absl::StatusCode::kUnimplemented, grpc::UNIMPLEMENTED));
-static_assert(Same(absl::StatusCode::kInternal, grpc::INTERNAL));
-static_assert(Same(absl::StatusCode::kUnavailable, grpc::UNAVAILABLE));
-static_assert(Same(absl::StatusCode::kDataLoss, grpc::DATA_LOSS));
-static_assert(Same(absl::StatusCode::kUnauthenticated, grpc::UNAUTHENTICATED));
-
 // Never in the middle of a UTF-8 sequence: protobuf's string fields would
 // refuse the rest.
 std::string Bounded(std::string_view message) {
@@ -49,7 +28,7 @@ std::string Bounded(std::string_view message) {
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status result;
   if (status.ok()) return result;
-  result.set_code(static_cast<int>(status.code()));
+  result.set_code(static_cast<int>(status.code()));  // gRPC's numbers, by specification
   const absl::string_view message = status.message();
   result.set_message(Bounded({message.data(), message.size()}));
 

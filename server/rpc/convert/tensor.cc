@@ -8,17 +8,6 @@
 namespace sparsefw::server {
 namespace {
 
-static_assert(OnWire<v1::TensorKind>(TensorKind::kWeight) == v1::TENSOR_KIND_WEIGHT);
-static_assert(OnWire<v1::TensorKind>(TensorKind::kGram) == v1::TENSOR_KIND_GRAM);
-static_assert(OnWire<v1::TensorKind>(TensorKind::kSaliency) == v1::TENSOR_KIND_SALIENCY);
-static_assert(OnWire<v1::TensorKind>(TensorKind::kMask) == v1::TENSOR_KIND_MASK);
-static_assert(OnWire<v1::TensorKind>(TensorKind::kPrunedWeight) == v1::TENSOR_KIND_PRUNED_WEIGHT);
-static_assert(OnWire<v1::DataType>(DType::kF32) == v1::DATA_TYPE_F32);
-static_assert(OnWire<v1::DataType>(DType::kF16) == v1::DATA_TYPE_F16);
-static_assert(OnWire<v1::DataType>(DType::kBF16) == v1::DATA_TYPE_BF16);
-static_assert(OnWire<v1::DataType>(DType::kF64) == v1::DATA_TYPE_F64);
-static_assert(OnWire<v1::DataType>(DType::kBool) == v1::DATA_TYPE_U1);
-
 absl::StatusOr<DType> DTypeFromProto(v1::DataType dtype, std::string_view field,
                                      std::optional<DType> otherwise) {
   if (!v1::DataType_IsValid(dtype)) return UnknownEnum(field, dtype);

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_store.h"
-#include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_stores.h"
 #include "sparsefw/status_macros.h"
 #include "tests/server/jobs/fake_clock.h"
 #include "tests/server/jobs/puppet_runner.h"

@@ -1,8 +1,10 @@
-// Options in the records of jobs.
+// Options and enums in the records of jobs.
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
@@ -50,6 +52,37 @@ TEST(JobRecordOptionsTest, AnOptionThatAnOlderServerDidNotKnowHasItsDefault) {
     const SolveOptions defaults;
     EXPECT_EQ(get(read.spec.options), get(defaults)) << info.name;
   });
+}
+
+template <typename Own, typename Kept>
+void ExpectSameNumbers(std::initializer_list<std::pair<Own, Kept>> values) {
+  for (const auto& [own, kept] : values) EXPECT_EQ(static_cast<int>(own), static_cast<int>(kept));
+}
+
+// Those of options are found by name.
+TEST(JobRecordEnumsTest, EnumsAreKeptByTheirNumbers) {
+  namespace kept = storage::v1;
+  ExpectSameNumbers<JobState, kept::JobState>({{JobState::kQueued, kept::QUEUED},
+                                               {JobState::kRunning, kept::RUNNING},
+                                               {JobState::kSucceeded, kept::SUCCEEDED},
+                                               {JobState::kFailed, kept::FAILED},
+                                               {JobState::kCancelled, kept::CANCELLED}});
+  using Kind = Pattern::Kind;
+  ExpectSameNumbers<Kind, kept::PatternKind>({{Kind::kUnstructured, kept::UNSTRUCTURED},
+                                              {Kind::kPerRow, kept::PER_ROW},
+                                              {Kind::kKeepOfGroup, kept::KEEP_OF_GROUP}});
+  ExpectSameNumbers<SweepKeep, kept::SweepKeep>(
+      {{SweepKeep::kBest, kept::BEST}, {SweepKeep::kAll, kept::ALL}});
+  ExpectSameNumbers<StopCause, kept::StopCause>(
+      {{StopCause::kIterations, kept::ITERATIONS},
+       {StopCause::kGap, kept::GAP},
+       {StopCause::kDeadline, kept::DEADLINE},
+       {StopCause::kCancelled, kept::CANCELLED_BY_CALLER}});
+  using Candidate = CandidateKind;
+  ExpectSameNumbers<Candidate, kept::CandidateKind>({{Candidate::kWarmStart, kept::WARM_START},
+                                                     {Candidate::kRounded, kept::ROUNDED},
+                                                     {Candidate::kRefined, kept::REFINED},
+                                                     {Candidate::kJoint, kept::JOINT}});
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/jobs/job_store.h"
 #include "server/storage/database.h"
-#include "server/storage/sqlite_job_store.h"
+#include "server/storage/sqlite_stores.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_folder.h"
 

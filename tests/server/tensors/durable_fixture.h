@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/storage/database.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "tests/server/tensors/faulty_spool.h"
 #include "tests/server/tensors/store_fixture.h"
 

@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "server/storage/database.h"
-#include "server/storage/sqlite_tensor_catalog.h"
+#include "server/storage/sqlite_stores.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_folder.h"
 

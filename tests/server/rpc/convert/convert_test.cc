@@ -124,6 +124,12 @@ std::string Upper(std::string_view name) {
   return upper;
 }
 
+template <typename Wire, typename Own>
+std::string NameOnWire(Own value) {
+  const google::protobuf::EnumDescriptor& wire = *google::protobuf::GetEnumDescriptor<Wire>();
+  return wire.FindValueByNumber(OnWire<Wire>(value))->name();
+}
+
 // Metrics and logs must speak of methods and states as the wire does.
 TEST(NamesTest, AgreeWithTheWire) {
   for (const Method method : {Method::kMagnitude, Method::kWanda, Method::kRia, Method::kSparseGpt,
@@ -134,15 +140,32 @@ TEST(NamesTest, AgreeWithTheWire) {
   }
   for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kSucceeded,
                                JobState::kFailed, JobState::kCancelled}) {
-    Job job;
-    job.state = state;
-    EXPECT_EQ("JOB_STATE_" + Upper(NameOf(state)), v1::JobState_Name(ToProto(job).state()));
+    EXPECT_EQ("JOB_STATE_" + Upper(NameOf(state)), NameOnWire<v1::JobState>(state));
   }
   for (const TensorKind kind : {TensorKind::kWeight, TensorKind::kGram, TensorKind::kSaliency,
                                 TensorKind::kMask, TensorKind::kPrunedWeight}) {
-    EXPECT_EQ("TENSOR_KIND_" + std::string(NameOf(kind)),
-              v1::TensorKind_Name(ToProto(TensorSpec{kind}).kind()));
+    EXPECT_EQ("TENSOR_KIND_" + Upper(NameOf(kind)), NameOnWire<v1::TensorKind>(kind));
   }
+  for (const StopCause cause :
+       {StopCause::kIterations, StopCause::kGap, StopCause::kDeadline, StopCause::kCancelled}) {
+    EXPECT_EQ("STOP_REASON_" + Upper(NameOf(cause)), NameOnWire<v1::StopReason>(cause));
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
+    EXPECT_EQ("DATA_TYPE_" + Upper(DTypeName(dtype)), NameOnWire<v1::DataType>(dtype));
+  }
+}
+
+// Enums that have other names there, or none here.
+TEST(NamesTest, NumbersAgreeWithTheWire) {
+  EXPECT_EQ(OnWire<v1::DataType>(DType::kBool), v1::DATA_TYPE_U1);
+  EXPECT_EQ(OnWire<v1::Candidate>(CandidateKind::kWarmStart), v1::CANDIDATE_WARM_START);
+  EXPECT_EQ(OnWire<v1::Candidate>(CandidateKind::kRounded), v1::CANDIDATE_ROUNDED);
+  EXPECT_EQ(OnWire<v1::Candidate>(CandidateKind::kRefined), v1::CANDIDATE_REFINED);
+  EXPECT_EQ(OnWire<v1::Candidate>(CandidateKind::kJoint), v1::CANDIDATE_JOINT);
+  using Kind = JobEvent::Kind;
+  EXPECT_EQ(OnWire<v1::JobEvent::Kind>(Kind::kSnapshot), v1::JobEvent::KIND_SNAPSHOT);
+  EXPECT_EQ(OnWire<v1::JobEvent::Kind>(Kind::kStateChange), v1::JobEvent::KIND_STATE_CHANGE);
+  EXPECT_EQ(OnWire<v1::JobEvent::Kind>(Kind::kProgress), v1::JobEvent::KIND_PROGRESS);
 }
 
 TEST(ConvertCommonTest, PageSizesHaveADefaultAndALimit) {

@@ -1,12 +1,13 @@
-// The store of jobs, in the server's database or in memory.
-#ifndef SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
-#define SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
+// The stores of jobs and tensors that lie in a database.
+#ifndef SPARSEFW_SERVER_STORAGE_SQLITE_STORES_H_
+#define SPARSEFW_SERVER_STORAGE_SQLITE_STORES_H_
 
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "server/jobs/job_store.h"
 #include "server/storage/database.h"
+#include "server/tensors/catalog/tensor_catalog.h"
 #include "server/tensors/store_incident.h"
 
 namespace sparsefw::server {
@@ -20,9 +21,12 @@ namespace sparsefw::server {
 absl::StatusOr<std::unique_ptr<JobStore>> NewSqliteJobStore(Database* database,
                                                             OnStoreIncident on_damage = {});
 
-// Not durable.
+// Not durable: in a database of its own, in memory.
 absl::StatusOr<std::unique_ptr<JobStore>> NewMemoryJobStore();
+
+// `database` outlives the catalog.
+std::unique_ptr<TensorCatalog> NewSqliteTensorCatalog(Database* database);
 
 }  // namespace sparsefw::server
 
-#endif  // SPARSEFW_SERVER_STORAGE_SQLITE_JOB_STORE_H_
+#endif  // SPARSEFW_SERVER_STORAGE_SQLITE_STORES_H_
