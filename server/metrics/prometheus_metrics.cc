@@ -25,7 +25,7 @@ using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
 Buckets DurationBuckets() {
-  return {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
+  return {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000};
 }
 Buckets IterationBuckets() { return {1, 10, 30, 100, 200, 500, 1000, 2000, 5000, 10000}; }
 Buckets ReductionBuckets() { return {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}; }
