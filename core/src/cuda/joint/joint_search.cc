@@ -152,17 +152,7 @@ class JointSearch {
     SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Zeroed(rows(), context_.stream()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchAddRowDots(missing, products_.data(), losses.data(), context_.stream()));
-    return Downloaded(losses);
-  }
-
-  template <typename T>
-  absl::StatusOr<std::vector<T>> Downloaded(const DeviceBuffer<T>& buffer) {
-    std::vector<T> values(Index(buffer.size()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(values.data(), buffer.data(),
-                                                  values.size() * sizeof(T), cudaMemcpyDeviceToHost,
-                                                  context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(context_.Await());
-    return values;
+    return context_.Download(losses);
   }
 
   // What a column outside would gain at least, from the residuals that the start's losses needed.
@@ -171,7 +161,7 @@ class JointSearch {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchGainBounds(layer_.gram.data(), products_.data(), rows(),
                                                    layer_.cols, layer_.stride, bounds.data(),
                                                    context_.stream()));
-    SPARSEFW_ASSIGN_OR_RETURN(bounds_, Downloaded(bounds));
+    SPARSEFW_ASSIGN_OR_RETURN(bounds_, context_.Download(bounds));
     return absl::OkStatus();
   }
 
@@ -181,7 +171,7 @@ class JointSearch {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeightedSquares(layer_.gram.data(), layer_.weights.data(),
                                                         rows(), layer_.cols, layer_.stride,
                                                         squares.data(), context_.stream()));
-    return Downloaded(squares);
+    return context_.Download(squares);
   }
 
   // Copies the diagonal of the layer's gram to or from the host.

@@ -47,8 +47,6 @@ absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& co
 // The diagonal of the layer's gram. Waits for the stream.
 absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
                                                      const ExecutionContext& context);
-absl::StatusOr<DeviceBuffer<double>> UploadValues(const std::vector<double>& values,
-                                                  const ExecutionContext& context);
 
 // Mask and weights from what is kept; norms may be null. Errors: NON_FINITE
 absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,

@@ -151,12 +151,12 @@ absl::Status ReplaceDeadInputs(DeviceLayer<double>& layer, const std::vector<dou
                                const std::vector<int64_t>& dead, const ExecutionContext& context) {
   if (dead.empty()) return absl::OkStatus();
   const cudaStream_t stream = context.stream();
-  SPARSEFW_ASSIGN_OR_RETURN(auto values, UploadValues(diagonal, context));
+  SPARSEFW_ASSIGN_OR_RETURN(auto values, context.Upload(diagonal));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchWriteDiagonal(layer.gram.data(), layer.cols, layer.stride, values.data(), stream));
   std::vector<double> factors(diagonal.size(), 1.0);
   for (const int64_t column : dead) factors[static_cast<size_t>(column)] = 0;
-  SPARSEFW_ASSIGN_OR_RETURN(values, UploadValues(factors, context));
+  SPARSEFW_ASSIGN_OR_RETURN(values, context.Upload(factors));
   return ToStatus(LaunchScaleColumns(layer.weights.data(), values.data(), layer.rows, layer.cols,
                                      layer.stride, stream));
 }
