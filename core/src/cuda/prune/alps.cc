@@ -213,7 +213,8 @@ class DeviceAlternation {
 // Adds the damping, then makes the diagonal 1; returns s on the device.
 absl::StatusOr<DeviceBuffer<double>> Normalise(DeviceLayer<double>& layer,
                                                const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal, DownloadDiagonal(layer, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal,
+                            DownloadDiagonal(layer, context.stream()));
   double mean = 0;
   for (const double entry : diagonal) mean += entry / static_cast<double>(layer.cols);
   std::vector<double> norms;

@@ -18,15 +18,6 @@ absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& co
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
-                                                     const ExecutionContext& context) {
-  const cudaStream_t stream = context.stream();
-  SPARSEFW_ASSIGN_OR_RETURN(auto diagonal, DeviceBuffer<double>::Create(layer.cols, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchReadDiagonal(layer.gram.data(), layer.cols, layer.stride, diagonal.data(), stream));
-  return context.Download(diagonal);
-}
-
 absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
                                              const DeviceBuffer<double>& weights,
                                              const double* norms, const DeviceBuffer<BitWord>& kept,
