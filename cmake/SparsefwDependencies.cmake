@@ -23,9 +23,6 @@ endif()
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   find_package(GTest CONFIG REQUIRED)
 endif()
-if(SPARSEFW_BUILD_BENCHMARKS)
-  find_package(benchmark CONFIG REQUIRED)
-endif()
 
 if(SPARSEFW_BUILD_SERVER)
   # Debian ships no CMake config for protobuf: the module comes first, gRPC's config needs it.

@@ -10,8 +10,6 @@
 #   test programs that read files of the source or build folder
 # sparsefw_bundled(name)
 #   a program or test (label gpu) that machines with a GPU run: script/gpu-check takes it along
-# sparsefw_benchmark(name SOURCES ... LIBRARIES ...)
-#   Google Benchmark program in <build>/bin
 # A folder whose sources include gRPC sets SPARSEFW_GRPC_SOURCES: it changes what is precompiled.
 
 function(sparsefw_library name)
@@ -93,13 +91,4 @@ function(sparsefw_test_paths)
     target_compile_definitions(${name} PRIVATE
       SPARSEFW_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SPARSEFW_BINARY_DIR="${PROJECT_BINARY_DIR}")
   endforeach()
-endfunction()
-
-function(sparsefw_benchmark name)
-  if(NOT SPARSEFW_BUILD_BENCHMARKS)
-    return()
-  endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
-  sparsefw_program(${name} SOURCES ${arg_SOURCES}
-                   LIBRARIES ${arg_LIBRARIES} benchmark::benchmark)
 endfunction()

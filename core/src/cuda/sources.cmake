@@ -1,5 +1,5 @@
 # The sources of the CUDA engine but for its entry (module.cc) and the
-# opening of cuBLAS and cuSOLVER (runtime/cublas_library.cc, runtime/cusolver_library.cc).
+# opening of cuBLAS and cuSOLVER (runtime/toolkit_libraries.cc).
 set(SPARSEFW_CUDA_SOURCES
   iteration/frank_wolfe.cc iteration/frank_wolfe_memory.cc iteration/frank_wolfe_state.cc
   iteration/refresh.cu iteration/row_batch.cu iteration/toggle_history.cc
@@ -14,7 +14,7 @@ set(SPARSEFW_CUDA_SOURCES
   prune/sparsegpt.cc prune/sweep_kernels.cu
   reconstruct/reconstruct.cc reconstruct/reconstructed_rows.cu
   reconstruct/row_conjugate_gradients.cc reconstruct/row_gradients.cu
-  runtime/allow_shared.cc runtime/cublas_version.cc runtime/cuda_backend.cc runtime/cuda_engine.cc
+  runtime/allow_shared.cc runtime/cuda_backend.cc runtime/cuda_engine.cc
   runtime/cuda_status.cc runtime/execution_context.cc runtime/shared_limit.cc runtime/use_device.cc
   select/salient.cu select/select.cu select/select_scores.cu select/start_choice.cc
   swaps/row_matching.cc swaps/swap_between_rows.cu swaps/swap_groups.cu swaps/swap_refine.cc

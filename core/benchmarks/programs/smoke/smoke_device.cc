@@ -4,7 +4,6 @@
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/programs/smoke/smoke.h"
 #include "core/src/cuda/runtime/cublas_library.h"
-#include "core/src/cuda/runtime/cublas_version.h"
 
 namespace sparsefw::bench {
 namespace {
@@ -37,9 +36,8 @@ void SmokeDevice(Smoke& smoke) {
       {{"devices", count}, {"name", properties.name}, {"memory_bytes", total_bytes}});
   smoke.Begin("cuBLAS");
   const cuda::CublasLibrary* library = OrDie(cuda::CublasLibrary::Open());
-  smoke.Report(
-      "cuBLAS", true,
-      absl::StrFormat("%s, version %s", library->name, OrDie(cuda::CublasVersion(*library))));
+  smoke.Report("cuBLAS", true,
+               absl::StrFormat("%s, version %s", library->name, OrDie(library->Version())));
 }
 
 }  // namespace sparsefw::bench

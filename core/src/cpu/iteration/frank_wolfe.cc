@@ -18,7 +18,7 @@ namespace {
 
 // Above this share of toggled coordinates a dense product is faster than one
 // row of G for each: it runs at nearly four times their rate, for each row of G
-// it loads serves several rows (sparsefw-bench-products).
+// it loads serves several rows (docs/benchmarks/cpu-log.md, section 2).
 constexpr double kDenseShare = 1.0 / 4;
 
 BitRows Without(BitRows bits, const BitRows& removed, int64_t rows) {

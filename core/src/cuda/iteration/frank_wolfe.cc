@@ -50,9 +50,8 @@ absl::Status FrankWolfe<Real>::Initialise() {
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginIteration(it_, stream));
   SPARSEFW_RETURN_IF_ERROR(FormVertexProduct(Point::kVertex));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchVertexLoss(it_, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(it_.product, it_.vertex_product,
-                                                static_cast<size_t>(layer_.size()) * sizeof(Real),
-                                                cudaMemcpyDeviceToDevice, stream));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(it_.product, it_.vertex_product, layer_.size(),
+                                       cudaMemcpyDeviceToDevice, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSelect(it_, Motion::kStay, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchFinishStep(it_, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchCountToggles(it_, stream));
@@ -275,9 +274,8 @@ absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const DeviceSaliency& salien
                             DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRound(it_, buffers_.saliency.data(), bits.data(), stream));
   std::vector<double> partial(static_cast<size_t>(RoundingBlocks(it_)));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(partial.data(), it_.partial,
-                                                partial.size() * sizeof(double),
-                                                cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(partial.data(), it_.partial, std::ssize(partial),
+                                       cudaMemcpyDeviceToHost, stream));
   RoundedMask rounded;
   SPARSEFW_ASSIGN_OR_RETURN(rounded.mask, DownloadMask(bits, layer_.rows, layer_.cols, stream));
   if (it_.groups.total_kept > 0) {

@@ -26,9 +26,8 @@ absl::Status SaveBuffer(std::string_view name, const T* from, int64_t size, Stat
   const auto* source = reinterpret_cast<const std::byte*>(from);
   for (size_t done = 0; done < bytes;) {
     const size_t count = std::min(scratch.size(), bytes - done);
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemcpyAsync(scratch.data(), source + done, count, cudaMemcpyDeviceToHost, stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+    SPARSEFW_RETURN_IF_ERROR(CopyAndWait(scratch.data(), source + done, static_cast<int64_t>(count),
+                                         cudaMemcpyDeviceToHost, stream));
     SPARSEFW_RETURN_IF_ERROR(writer.Write(std::span(scratch).first(count)));
     done += count;
   }

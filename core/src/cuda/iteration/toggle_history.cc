@@ -46,8 +46,8 @@ absl::StatusOr<ToggleHistory> ToggleHistory::Create(int64_t epoch_iterations, in
 
 absl::Status ToggleHistory::Record(int64_t epoch, const StepState* state) {
   const size_t slot = SlotOf(epoch);
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-      &recording_->states.data()[slot], state, sizeof(StepState), cudaMemcpyDeviceToHost, stream_));
+  SPARSEFW_RETURN_IF_ERROR(
+      EnqueueCopy(&recording_->states.data()[slot], state, 1, cudaMemcpyDeviceToHost, stream_));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaEventRecord(recording_->recorded[slot].get(), stream_));
   return absl::OkStatus();
 }

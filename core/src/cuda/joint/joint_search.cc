@@ -102,7 +102,7 @@ class JointSearch {
       solved = SolveOnMask<Real>(problem_, layer_, scale_, rows_.result().mask,
                                  rows_.result().weights, request_.solving_out_of_time, context_);
     }
-    SPARSEFW_RETURN_IF_ERROR(SetDiagonal(diagonal_));
+    SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal_, layer_, context_.stream()));
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(solved.status());
     rows_.result().weights = *std::move(solved);
@@ -152,17 +152,7 @@ class JointSearch {
     SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Zeroed(rows(), context_.stream()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchAddRowDots(missing, products_.data(), losses.data(), context_.stream()));
-    return Downloaded(losses);
-  }
-
-  template <typename T>
-  absl::StatusOr<std::vector<T>> Downloaded(const DeviceBuffer<T>& buffer) {
-    std::vector<T> values(Index(buffer.size()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(values.data(), buffer.data(),
-                                                  values.size() * sizeof(T), cudaMemcpyDeviceToHost,
-                                                  context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(context_.Await());
-    return values;
+    return context_.Download(losses);
   }
 
   // What a column outside would gain at least, from the residuals that the start's losses needed.
@@ -171,7 +161,7 @@ class JointSearch {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchGainBounds(layer_.gram.data(), products_.data(), rows(),
                                                    layer_.cols, layer_.stride, bounds.data(),
                                                    context_.stream()));
-    SPARSEFW_ASSIGN_OR_RETURN(bounds_, Downloaded(bounds));
+    SPARSEFW_ASSIGN_OR_RETURN(bounds_, context_.Download(bounds));
     return absl::OkStatus();
   }
 
@@ -181,32 +171,16 @@ class JointSearch {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeightedSquares(layer_.gram.data(), layer_.weights.data(),
                                                         rows(), layer_.cols, layer_.stride,
                                                         squares.data(), context_.stream()));
-    return Downloaded(squares);
+    return context_.Download(squares);
   }
 
-  // Copies the diagonal of the layer's gram to or from the host.
-  absl::Status CopyDiagonal(const void* from, size_t from_pitch, void* to, size_t to_pitch,
-                            cudaMemcpyKind kind) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, sizeof(Real),
-                                                    Index(layer_.cols), kind, context_.stream()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(context_.stream()));
-    return absl::OkStatus();
-  }
-  size_t DiagonalPitch() const { return (Index(layer_.stride) + 1) * sizeof(Real); }
-
-  // G becomes H, and back.
+  // G becomes H; SolveWeights undoes it.
   absl::Status Damp() {
-    diagonal_.resize(Index(layer_.cols));
-    SPARSEFW_RETURN_IF_ERROR(CopyDiagonal(layer_.gram.data(), DiagonalPitch(), diagonal_.data(),
-                                          sizeof(Real), cudaMemcpyDeviceToHost));
+    SPARSEFW_ASSIGN_OR_RETURN(diagonal_, DownloadDiagonal(layer_, context_.stream()));
     std::vector<Real> damped = diagonal_;
     const Real added = DampingTerm(diagonal_, request_.options.damping);
     for (Real& entry : damped) entry += added;
-    return SetDiagonal(damped);
-  }
-  absl::Status SetDiagonal(const std::vector<Real>& diagonal) {
-    return CopyDiagonal(diagonal.data(), sizeof(Real), layer_.gram.data(), DiagonalPitch(),
-                        cudaMemcpyHostToDevice);
+    return UploadDiagonal(damped, layer_, context_.stream());
   }
 
   const EngineProblem& problem_;

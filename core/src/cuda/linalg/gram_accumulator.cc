@@ -199,10 +199,8 @@ absl::Status CudaGramAccumulator::Download(int64_t first, int64_t count, double*
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMirror(d_in_, sum_.data(), context_->stream()));
   }
   mirrored_ = true;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(rows, sum_.data() + first * d_in_,
-                                                static_cast<size_t>(count * d_in_) * sizeof(double),
-                                                cudaMemcpyDeviceToHost, context_->stream()));
-  return context_->Await();
+  return CopyAndWait(rows, sum_.data() + first * d_in_, count * d_in_, cudaMemcpyDeviceToHost,
+                     context_->stream());
 }
 
 // The tokens of the block that is not full, without gaps.
@@ -224,11 +222,9 @@ absl::Status CudaGramAccumulator::SaveState(GramStateSink sink) {
   std::vector<double> rows(static_cast<size_t>(std::min(kMeanRows, d_in_) * d_in_));
   for (int64_t first = 0; first < d_in_; first += kMeanRows) {
     const int64_t count = std::min(kMeanRows, d_in_ - first);
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemcpyAsync(rows.data(), sum_.data() + first * d_in_,
-                        static_cast<size_t>(count * d_in_) * sizeof(double), cudaMemcpyDeviceToHost,
-                        context_->stream()));
-    SPARSEFW_RETURN_IF_ERROR(Remember(context_->Await()));
+    SPARSEFW_RETURN_IF_ERROR(
+        Remember(CopyAndWait(rows.data(), sum_.data() + first * d_in_, count * d_in_,
+                             cudaMemcpyDeviceToHost, context_->stream())));
     SPARSEFW_RETURN_IF_ERROR(WriteUpperRows(rows.data(), first, count, d_in_, sink));
   }
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> tokens, DownloadTokens());

@@ -51,11 +51,7 @@ class LossSum {
     for (int64_t row = 0; row < gram_.rows; row += stripe_) {
       SPARSEFW_RETURN_IF_ERROR(AddStripe(rows, row, std::min(stripe_, gram_.rows - row)));
     }
-    std::vector<double> sums(static_cast<size_t>(weights_.rows));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(sums.data(), sums_.data(),
-                                                  sums.size() * sizeof(double),
-                                                  cudaMemcpyDeviceToHost, context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(context_.Await());
+    SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> sums, context_.Download(sums_));
     return scale_.Unscaled(std::accumulate(sums.begin(), sums.end(), 0.0));
   }
 

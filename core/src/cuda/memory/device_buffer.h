@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/stream.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 
@@ -80,12 +81,19 @@ class DeviceBuffer {
   cudaStream_t stream_ = nullptr;
 };
 
-// Copies `count` elements between the host and the device, and waits for the stream.
+// Enqueues the copy of `count` elements between the host and the device or within it.
+template <typename T>
+absl::Status EnqueueCopy(T* to, const T* from, int64_t count, cudaMemcpyKind kind,
+                         cudaStream_t stream) {
+  return ToStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(count) * sizeof(T), kind, stream),
+                  "cudaMemcpyAsync");
+}
+
+// The same, and waits for the stream.
 template <typename T>
 absl::Status CopyAndWait(T* to, const T* from, int64_t count, cudaMemcpyKind kind,
                          cudaStream_t stream) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(to, from, static_cast<size_t>(count) * sizeof(T), kind, stream));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(to, from, count, kind, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return absl::OkStatus();
 }

@@ -49,10 +49,39 @@ absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix& weights, const RawM
   return layer;
 }
 
-template absl::StatusOr<DeviceLayer<float>> LoadLayer(const RawMatrix&, const RawMatrix&,
-                                                      const Scale&, cudaStream_t);
-template absl::StatusOr<DeviceLayer<double>> LoadLayer(const RawMatrix&, const RawMatrix&,
-                                                       const Scale&, cudaStream_t);
+// A column whose rows are one entry longer than those of the gram.
+template <typename Real>
+absl::StatusOr<std::vector<Real>> DownloadDiagonal(const DeviceLayer<Real>& layer,
+                                                   cudaStream_t stream) {
+  const size_t pitch = static_cast<size_t>(layer.stride + 1) * sizeof(Real);
+  std::vector<Real> diagonal(static_cast<size_t>(layer.cols));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(diagonal.data(), sizeof(Real), layer.gram.data(),
+                                                  pitch, sizeof(Real), diagonal.size(),
+                                                  cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return diagonal;
+}
+
+template <typename Real>
+absl::Status UploadDiagonal(const std::vector<Real>& diagonal, DeviceLayer<Real>& layer,
+                            cudaStream_t stream) {
+  const size_t pitch = static_cast<size_t>(layer.stride + 1) * sizeof(Real);
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(layer.gram.data(), pitch, diagonal.data(),
+                                                  sizeof(Real), sizeof(Real), diagonal.size(),
+                                                  cudaMemcpyHostToDevice, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
+#define SPARSEFW_INSTANTIATE(Real)                                                         \
+  template absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix&, const RawMatrix&, \
+                                                       const Scale&, cudaStream_t);        \
+  template absl::StatusOr<std::vector<Real>> DownloadDiagonal(const DeviceLayer<Real>&,    \
+                                                              cudaStream_t);               \
+  template absl::Status UploadDiagonal(const std::vector<Real>&, DeviceLayer<Real>&, cudaStream_t)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
 
 absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream) {
   const int64_t words = StrideOf(mask.cols()) / 32;

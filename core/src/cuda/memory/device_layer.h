@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/src/cuda/linalg/padded_rows.h"
@@ -63,6 +64,14 @@ class GivenMatrix {
 template <typename Real>
 absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix& weights, const RawMatrix& gram,
                                             const Scale& scale, cudaStream_t stream);
+
+// The diagonal of the layer's gram. Both wait for the stream.
+template <typename Real>
+absl::StatusOr<std::vector<Real>> DownloadDiagonal(const DeviceLayer<Real>& layer,
+                                                   cudaStream_t stream);
+template <typename Real>
+absl::Status UploadDiagonal(const std::vector<Real>& diagonal, DeviceLayer<Real>& layer,
+                            cudaStream_t stream);
 
 // [rows, stride / 32] words.
 absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream);

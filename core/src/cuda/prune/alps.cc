@@ -169,10 +169,8 @@ class DeviceAlternation {
   }
 
   absl::Status CopyBits(DeviceBuffer<BitWord>& to) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(to.data(), kept_.data(),
-                                                  static_cast<size_t>(to.size()) * sizeof(BitWord),
-                                                  cudaMemcpyDeviceToDevice, context_.stream()));
-    return absl::OkStatus();
+    return EnqueueCopy(to.data(), kept_.data(), to.size(), cudaMemcpyDeviceToDevice,
+                       context_.stream());
   }
 
   // What `launch` counts. Waits for the stream and looks at the limits.
@@ -182,8 +180,7 @@ class DeviceAlternation {
     Count count = 0;
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(count_.data(), 0, sizeof(Count), stream));
     SPARSEFW_CUDA_RETURN_IF_ERROR(launch(count_.data()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemcpyAsync(&count, count_.data(), sizeof(count), cudaMemcpyDeviceToHost, stream));
+    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, count_.data(), 1, cudaMemcpyDeviceToHost, stream));
     SPARSEFW_RETURN_IF_ERROR(CheckLimits(request_, context_));
     return count;
   }
@@ -216,7 +213,8 @@ class DeviceAlternation {
 // Adds the damping, then makes the diagonal 1; returns s on the device.
 absl::StatusOr<DeviceBuffer<double>> Normalise(DeviceLayer<double>& layer,
                                                const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal, DownloadDiagonal(layer, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> diagonal,
+                            DownloadDiagonal(layer, context.stream()));
   double mean = 0;
   for (const double entry : diagonal) mean += entry / static_cast<double>(layer.cols);
   std::vector<double> norms;
@@ -224,7 +222,7 @@ absl::StatusOr<DeviceBuffer<double>> Normalise(DeviceLayer<double>& layer,
     const double damped = entry + alps::kDamping * mean;
     norms.push_back(damped > 0 ? std::sqrt(damped) : 1);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(auto on_device, UploadValues(norms, context));
+  SPARSEFW_ASSIGN_OR_RETURN(auto on_device, context.Upload(norms));
   const cudaStream_t stream = context.stream();
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchNormalise(layer.gram.data(), on_device.data(),
                                                 alps::kDamping * mean, layer.cols, layer.stride,

@@ -1,6 +1,7 @@
 #include "core/src/cuda/prune/inverse_factor.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/prune/prune_kernels.h"
@@ -89,10 +90,8 @@ absl::StatusOr<std::optional<sparsegpt::FailedPivot>> InverseFactor::FindFailedP
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchFindSmallPivot(factor_.data(), h.matrix, h.added, h.reversed,
                                                      size_, stride_, info_.data(), found.data(),
                                                      stream));
-  SmallPivot pivot = {};
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(&pivot, found.data(), sizeof(pivot), cudaMemcpyDeviceToHost, stream));
-  SPARSEFW_RETURN_IF_ERROR(context_.Await());
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<SmallPivot> pivots, context_.Download(found));
+  const SmallPivot& pivot = pivots.front();
   if (pivot.place >= size_) return std::nullopt;
   const int64_t column = h.reversed ? size_ - 1 - pivot.place : pivot.place;
   return sparsegpt::FailedPivot{column, pivot.pivot, pivot.diagonal};

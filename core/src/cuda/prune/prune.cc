@@ -1,6 +1,5 @@
 #include "core/src/cuda/prune/prune.h"
 
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,31 +16,6 @@ absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& co
   SPARSEFW_RETURN_IF_ERROR(context.Await());
   if (request.out_of_time && request.out_of_time()) return absl::CancelledError("out of time");
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
-                                                     const ExecutionContext& context) {
-  const cudaStream_t stream = context.stream();
-  SPARSEFW_ASSIGN_OR_RETURN(auto diagonal, DeviceBuffer<double>::Create(layer.cols, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchReadDiagonal(layer.gram.data(), layer.cols, layer.stride, diagonal.data(), stream));
-  std::vector<double> values(static_cast<size_t>(layer.cols));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(values.data(), diagonal.data(),
-                                                values.size() * sizeof(double),
-                                                cudaMemcpyDeviceToHost, stream));
-  SPARSEFW_RETURN_IF_ERROR(context.Await());
-  return values;
-}
-
-absl::StatusOr<DeviceBuffer<double>> UploadValues(const std::vector<double>& values,
-                                                  const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(auto buffer,
-                            DeviceBuffer<double>::Create(std::ssize(values), context.stream()));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(buffer.data(), values.data(),
-                                                values.size() * sizeof(double),
-                                                cudaMemcpyHostToDevice, context.stream()));
-  SPARSEFW_RETURN_IF_ERROR(context.Await());  // `values` may go
-  return buffer;
 }
 
 absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
@@ -64,9 +38,8 @@ absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
                         .out = rounded.data()},
                        stream));
   PrunedWeights result = {Mask(), Matrix<float>(layer.rows, layer.cols), damping};
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-      result.weights.data(), rounded.data(),
-      static_cast<size_t>(result.weights.size()) * sizeof(float), cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(result.weights.data(), rounded.data(), rounded.size(),
+                                       cudaMemcpyDeviceToHost, stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.mask, DownloadMask(kept, layer.rows, layer.cols, stream));
   const std::optional<NonFinite> found = FindNonFinite(result.weights.view());
   if (!found) return result;

@@ -5,7 +5,6 @@
 #define SPARSEFW_CORE_SRC_CUDA_PRUNE_PRUNE_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,12 +42,6 @@ int64_t AlpsDeviceBytes(int64_t rows, int64_t cols);
 // What both methods share follows. Looks at stop and deadline; waits for the stream.
 // Errors: Cancelled
 absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& context);
-
-// The diagonal of the layer's gram. Waits for the stream.
-absl::StatusOr<std::vector<double>> DownloadDiagonal(const DeviceLayer<double>& layer,
-                                                     const ExecutionContext& context);
-absl::StatusOr<DeviceBuffer<double>> UploadValues(const std::vector<double>& values,
-                                                  const ExecutionContext& context);
 
 // Mask and weights from what is kept; norms may be null. Errors: NON_FINITE
 absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,

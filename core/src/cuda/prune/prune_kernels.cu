@@ -41,18 +41,6 @@ __device__ KeptPair KeptAt(const BitWord* kept, int64_t entry) {
   return {(bits & 1U) != 0, (bits & 2U) != 0};
 }
 
-template <bool kRead>
-__global__ void DiagonalKernel(double* matrix, int64_t size, int64_t stride, double* values) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (i >= size) return;
-  double& entry = matrix[i * (stride + 1)];
-  if constexpr (kRead) {
-    values[i] = entry;
-  } else {
-    entry = values[i];
-  }
-}
-
 struct Shift {
   const double* matrix;
   double added;
@@ -275,21 +263,7 @@ struct RoundWeights {
   }
 };
 
-int64_t BlocksOf(int64_t threads) { return (threads + kBlockThreads - 1) / kBlockThreads; }
-
 }  // namespace
-
-CudaError LaunchReadDiagonal(const double* matrix, int64_t size, int64_t stride, double* values,
-                             cudaStream_t stream) {
-  return Launch(DiagonalKernel<true>, {.blocks_x = BlocksOf(size)}, stream,
-                const_cast<double*>(matrix), size, stride, values);
-}
-
-CudaError LaunchWriteDiagonal(double* matrix, int64_t size, int64_t stride, const double* values,
-                              cudaStream_t stream) {
-  return Launch(DiagonalKernel<false>, {.blocks_x = BlocksOf(size)}, stream, matrix, size, stride,
-                const_cast<double*>(values));
-}
 
 CudaError LaunchShift(const double* matrix, double added, bool reversed, int64_t size,
                       int64_t stride, double* out, cudaStream_t stream) {
@@ -333,7 +307,7 @@ CudaError LaunchUpdateDual(const AlpsRows& it, double rho, cudaStream_t stream) 
 CudaError LaunchCountChanged(const BitWord* kept, BitWord* checked, int64_t words,
                              unsigned long long* changed, cudaStream_t stream) {
   constexpr int64_t kMostBlocks = 264;
-  const int64_t blocks = BlocksOf(words);
+  const int64_t blocks = (words + kBlockThreads - 1) / kBlockThreads;
   return Launch(CountChangedKernel, {.blocks_x = blocks < kMostBlocks ? blocks : kMostBlocks},
                 stream, kept, checked, words, changed);
 }

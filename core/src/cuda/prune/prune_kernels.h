@@ -13,12 +13,6 @@
 
 namespace sparsefw::cuda {
 
-// values [size] = the diagonal of the matrix; or the other way round.
-CudaError LaunchReadDiagonal(const double* matrix, int64_t size, int64_t stride, double* values,
-                             cudaStream_t stream);
-CudaError LaunchWriteDiagonal(double* matrix, int64_t size, int64_t stride, const double* values,
-                              cudaStream_t stream);
-
 // out = matrix + added I, where `reversed` from the last row and column to the first; added I where
 // matrix is null. The padding of `out` becomes 0.
 CudaError LaunchShift(const double* matrix, double added, bool reversed, int64_t size,

@@ -151,12 +151,10 @@ absl::Status ReplaceDeadInputs(DeviceLayer<double>& layer, const std::vector<dou
                                const std::vector<int64_t>& dead, const ExecutionContext& context) {
   if (dead.empty()) return absl::OkStatus();
   const cudaStream_t stream = context.stream();
-  SPARSEFW_ASSIGN_OR_RETURN(auto values, UploadValues(diagonal, context));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchWriteDiagonal(layer.gram.data(), layer.cols, layer.stride, values.data(), stream));
+  SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal, layer, stream));
   std::vector<double> factors(diagonal.size(), 1.0);
   for (const int64_t column : dead) factors[static_cast<size_t>(column)] = 0;
-  SPARSEFW_ASSIGN_OR_RETURN(values, UploadValues(factors, context));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto values, context.Upload(factors));
   return ToStatus(LaunchScaleColumns(layer.weights.data(), values.data(), layer.rows, layer.cols,
                                      layer.stride, stream));
 }
@@ -164,7 +162,8 @@ absl::Status ReplaceDeadInputs(DeviceLayer<double>& layer, const std::vector<dou
 // The layer's gram becomes U, its dead inputs 0; returns the damping.
 absl::StatusOr<double> FactorizeGram(DeviceLayer<double>& layer, const PruneRequest& request,
                                      const ExecutionContext& context) {
-  SPARSEFW_ASSIGN_OR_RETURN(std::vector<double> diagonal, DownloadDiagonal(layer, context));
+  SPARSEFW_ASSIGN_OR_RETURN(std::vector<double> diagonal,
+                            DownloadDiagonal(layer, context.stream()));
   const sparsegpt::LiveDiagonal live = sparsegpt::ReplaceDead(diagonal);
   SPARSEFW_RETURN_IF_ERROR(ReplaceDeadInputs(layer, diagonal, live.dead_columns, context));
   SPARSEFW_ASSIGN_OR_RETURN(const auto factor, InverseFactor::Create(layer.cols, context));

@@ -9,15 +9,6 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
-namespace {
-
-absl::Status Upload(const std::vector<int>& from, int* to, cudaStream_t stream) {
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(to, from.data(), from.size() * sizeof(int), cudaMemcpyHostToDevice, stream));
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 template <typename Real>
 absl::StatusOr<RowConjugateGradients<Real>> RowConjugateGradients<Real>::Create(
@@ -67,7 +58,8 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
                                                 const std::function<bool()>& out_of_time) {
   positions_.resize(static_cast<size_t>(rows));
   std::iota(positions_.begin(), positions_.end(), 0);
-  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(active_.data(), positions_.data(), std::ssize(positions_),
+                                       cudaMemcpyHostToDevice, context_.stream()));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       cudaMemsetAsync(unfinished_.data(), 0, sizeof(int), context_.stream()));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBeginGradients(Panel(kept), rows, residual, losses,
@@ -92,11 +84,8 @@ absl::Status RowConjugateGradients<Real>::Solve(const BitWord* kept, int64_t row
 // Waits for the stream.
 template <typename Real>
 absl::StatusOr<int64_t> RowConjugateGradients<Real>::CountUnfinished() {
-  int count = 0;
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&count, unfinished_.data(), sizeof(count),
-                                                cudaMemcpyDeviceToHost, context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(context_.Await());
-  return count;
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<int> count, context_.Download(unfinished_));
+  return count.front();
 }
 
 // Directions stay in the order of the rows, without gaps. They move into the
@@ -115,8 +104,10 @@ absl::Status RowConjugateGradients<Real>::LeaveOutDone(int64_t rows) {
     stay.push_back(row);
   }
   positions_ = std::move(stay);
-  SPARSEFW_RETURN_IF_ERROR(Upload(positions_, active_.data(), context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(Upload(from, from_.data(), context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(active_.data(), positions_.data(), std::ssize(positions_),
+                                       cudaMemcpyHostToDevice, context_.stream()));
+  SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(from_.data(), from.data(), std::ssize(from),
+                                       cudaMemcpyHostToDevice, context_.stream()));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchGather(direction_.data(), from_.data(), std::ssize(from),
                                              layer_.stride, product_.data(), context_.stream()));
   std::swap(direction_, product_);

@@ -6,10 +6,11 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "core/src/cuda/runtime/cuda_status.h"
 
 namespace sparsefw::cuda {
 
@@ -32,6 +33,17 @@ struct CublasLibrary {
   // Stays open as long as the program; the same table at every call.
   // Errors: FailedPrecondition (DEVICE_UNAVAILABLE) with dlopen's message.
   static absl::StatusOr<const CublasLibrary*> Open();
+
+  // "13.1.0". Another version may compute other bits from the same input.
+  absl::StatusOr<std::string> Version() const {
+    int major = 0;
+    int minor = 0;
+    int patch = 0;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(get_property(MAJOR_VERSION, &major));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(get_property(MINOR_VERSION, &minor));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(get_property(PATCH_LEVEL, &patch));
+    return absl::StrFormat("%d.%d.%d", major, minor, patch);
+  }
 };
 
 }  // namespace sparsefw::cuda

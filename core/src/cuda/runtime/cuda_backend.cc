@@ -16,7 +16,6 @@
 #include "core/src/cuda/memory/device_gram.h"
 #include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cublas_library.h"
-#include "core/src/cuda/runtime/cublas_version.h"
 #include "core/src/cuda/runtime/cuda_engine.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/cusolver_library.h"
@@ -73,7 +72,7 @@ class CudaBackend final : public Backend {
     if (cudaDriverGetVersion(&driver) != cudaSuccess) return {};
     const absl::StatusOr<const CublasLibrary*> cublas = CublasLibrary::Open();
     if (!cublas.ok()) return {};
-    const absl::StatusOr<std::string> version = CublasVersion(**cublas);
+    const absl::StatusOr<std::string> version = (*cublas)->Version();
     if (!version.ok()) return {};
     return absl::StrFormat("cuda 2, %s, driver %d, cuBLAS %s", description_, driver, *version);
   }

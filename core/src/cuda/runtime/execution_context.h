@@ -6,8 +6,11 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +18,7 @@
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cublas_library.h"
 #include "core/src/cuda/runtime/stream.h"
+#include "sparsefw/status_macros.h"
 #include "sparsefw/stop_signal.h"
 
 namespace sparsefw::cuda {
@@ -61,6 +65,25 @@ class ExecutionContext {
   // signal says something about now.
   // Errors: Cancelled, what went wrong on the device
   absl::Status Await() const;
+
+  // All of a buffer on the host, and values of the host on the device, which may go then. Both
+  // end with Await.
+  template <typename T>
+  absl::StatusOr<std::vector<T>> Download(const DeviceBuffer<T>& buffer) const {
+    std::vector<T> values(static_cast<size_t>(buffer.size()));
+    SPARSEFW_RETURN_IF_ERROR(
+        EnqueueCopy(values.data(), buffer.data(), buffer.size(), cudaMemcpyDeviceToHost, stream()));
+    SPARSEFW_RETURN_IF_ERROR(Await());
+    return values;
+  }
+  template <typename T>
+  absl::StatusOr<DeviceBuffer<T>> Upload(const std::vector<T>& values) const {
+    SPARSEFW_ASSIGN_OR_RETURN(auto buffer, DeviceBuffer<T>::Create(std::ssize(values), stream()));
+    SPARSEFW_RETURN_IF_ERROR(
+        EnqueueCopy(buffer.data(), values.data(), buffer.size(), cudaMemcpyHostToDevice, stream()));
+    SPARSEFW_RETURN_IF_ERROR(Await());
+    return buffer;
+  }
 
  private:
   ExecutionContext(int device, Lane lane, const StopSignal* stop)

@@ -25,11 +25,8 @@ absl::StatusOr<DeviceSaliency> DeviceSaliency::Upload(const SaliencySource& sour
   std::vector<double> all = terms.factor;
   all.insert(all.end(), terms.column.begin(), terms.column.end());
   all.insert(all.end(), terms.row.begin(), terms.row.end());
-  SPARSEFW_ASSIGN_OR_RETURN(saliency.terms_,
-                            DeviceBuffer<double>::Create(std::ssize(all), context.stream()));
+  SPARSEFW_ASSIGN_OR_RETURN(saliency.terms_, context.Upload(all));
   double* const data = saliency.terms_.data();
-  SPARSEFW_RETURN_IF_ERROR(
-      CopyAndWait(data, all.data(), std::ssize(all), cudaMemcpyHostToDevice, context.stream()));
   saliency.view_.factor = data;
   if (!terms.row.empty()) {
     saliency.view_.column = data + weights.cols;

@@ -187,9 +187,8 @@ class SwapRefinement {
         ++swaps_;
       }
       if (moves.empty()) break;
-      SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(moves_.data(), moves.data(),
-                                                    moves.size() * sizeof(RowMove),
-                                                    cudaMemcpyHostToDevice, context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(moves_.data(), moves.data(), std::ssize(moves),
+                                           cudaMemcpyHostToDevice, context_.stream()));
       SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
                                                    static_cast<int64_t>(moves.size()),
                                                    terms_.data(), context_.stream()));
