@@ -41,7 +41,8 @@ struct SaliencyOptions {
 
 // Shapes:  weights    [rows, cols], F32, F16 or BF16
 //          gram_diag  [cols], >= 0; not read for kMagnitude (may be empty)
-// Result:  [rows, cols] F32
+// Result:  [rows, cols] F32. Where the largest sqrt(G_jj)^a is not in [2^-20, 2^21), all scores are
+//          divided by its power of two, so that they stay in range; their order is the same
 // Numeric: row and column sums in float64, the score in float64, stored as
 //          fp32; identical for any number of threads.
 // Threads: uses the calling thread's TBB arena. Safe to call concurrently.

@@ -18,11 +18,18 @@ Scale NearOne(Scale scale) {
 JointRows::JointRows(const EngineProblem& problem, const Scale& scale, const Mask& start,
                      const JointRequest& request)
     : scale_(scale),
-      dtype_(problem.weights.dtype()),
+      weights_(problem.weights),
+      diagonal_(static_cast<size_t>(start.cols())),
+      gram_rounding_(GramRounding(problem.gram.dtype())),
       start_(start),
       request_(request),
       groups_(GroupsOf(problem.pattern, start.rows(), start.cols())),
       states_(static_cast<size_t>(start.rows())) {
+  const size_t width = SizeOf(problem.gram.dtype());
+  for (size_t j = 0; j < diagonal_.size(); ++j) {
+    ConvertToDouble(problem.gram.row_bytes(static_cast<int64_t>(j)) + j * width,
+                    problem.gram.dtype(), 1, &diagonal_[j]);
+  }
   result_.mask = start;
   result_.weights = Matrix<float>(start.rows(), start.cols());
   std::copy_n(request.weights->data(), request.weights->size(), result_.weights.data());
@@ -54,13 +61,21 @@ void JointRows::SetTolerance(int64_t row, double squares, double per_loss) {
 
 void JointRows::Take(int64_t row, const uint8_t* kept, const float* weights, double loss,
                      int64_t exchanges) {
+  std::vector<double> old(diagonal_.size());
+  ConvertToDouble(weights_.row_bytes(row), weights_.dtype(), cols(), old.data());
+  double squares = 0;
   for (int64_t j = 0; j < cols(); ++j) {
+    const auto index = static_cast<size_t>(j);
     result_.mask.Set(row, j, kept[j] != 0);
     const double weight = std::ldexp(static_cast<double>(weights[j]), -scale_.weights_exponent);
-    result_.weights(row, j) = kept[j] != 0 ? RoundedTo(dtype_, weight) : 0;
+    const float found = kept[j] != 0 ? RoundedTo(weights_.dtype(), weight) : 0;
+    result_.weights(row, j) = found;
+    const double missing = old[index] - static_cast<double>(found);
+    squares += missing * missing * diagonal_[index];
   }
   JointRowState& of = state(row);
   of.loss = loss;
+  of.rounding = gram_rounding_ * squares;
   of.exchanges += exchanges;
   of.searched = true;
 }
@@ -69,8 +84,8 @@ void JointRows::Judge() {
   double found = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const JointRowState& of = state(row);
-    // Written so that NaN, where a weight left the range of its dtype, is refused.
-    const bool better = of.searched && of.loss < (1 - kRowGuard) * of.start_loss;
+    const bool better = of.searched && LosesLess(scale_.Unscaled(of.loss), of.rounding,
+                                                 scale_.Unscaled(of.start_loss));
     if (!better) Revert(row);
     found += of.loss;
     result_.exchanges += of.exchanges;

@@ -19,6 +19,7 @@ struct JointRowState {
   double loss = 0;        // L*, once searched; then that of the weights found
   double energy = 0;      // w H w^T
   double tolerance = 0;   // what an exchange must gain
+  double rounding = 0;    // as LosesLess has it, of the weights found, not scaled
   int64_t exchanges = 0;
   bool searched = false;
 };
@@ -57,7 +58,9 @@ class JointRows {
   void Revert(int64_t row);
 
   const Scale scale_;
-  const DType dtype_;
+  const ConstMatrixView weights_;
+  std::vector<double> diagonal_;  // of G
+  const double gram_rounding_;
   const Mask& start_;
   const JointRequest& request_;
   const Groups groups_;

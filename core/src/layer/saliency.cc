@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -61,6 +62,19 @@ std::vector<double> ColumnFactors(std::span<const double> gram_diag, const Salie
     }
   }
   return factors;
+}
+
+// Factors beyond these would take scores of float32 weights out of the range of float32.
+constexpr int kLargestExponent = 20;
+
+// Divides all by one power of two, where the largest is not within 2^-20 and 2^20: scores keep
+// their order.
+void BringIntoRange(std::vector<double>& factors) {
+  const auto largest = std::ranges::max_element(factors);
+  if (largest == factors.end() || !(*largest > 0)) return;
+  const int exponent = std::ilogb(*largest);
+  if (std::abs(exponent) <= kLargestExponent) return;
+  for (double& factor : factors) factor = std::ldexp(factor, -exponent);
 }
 
 // 1 / sum, and 0 for an empty sum.
@@ -124,6 +138,7 @@ absl::StatusOr<SaliencySource> MakeSaliencySource(ConstMatrixView weights,
         "%s with gram[%d, %d]=%g",
         NumberText(options.ria_exponent), col, col, gram_diag[col]);
   }
+  BringIntoRange(terms.factor);
   if (options.method == SaliencyMethod::kRia) {
     terms.row = InverseRowSums(weights);
     terms.column = InverseColumnSums(weights);

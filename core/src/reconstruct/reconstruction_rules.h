@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/src/base/host_device.h"
 #include "core/src/reconstruct/rounded_value.h"
 
 namespace sparsefw {
@@ -22,9 +23,23 @@ inline constexpr double kReconstructFloor = 1e-4;
 // A row that was solved before is done where r z is no more than this part of its loss: rounding.
 inline constexpr double kReconstructSolved = 1e-7;
 
-// A reconstructed row replaces the masked one only if it lowers the row's loss by
-// more than this part of it: less is within the rounding of the products.
+// New weights of a row replace those before only if they lower the row's loss by more than this
+// part of it: less is within the rounding of the products.
 inline constexpr double kRowGuard = 1e-6;
+
+// The rounding of G_ij, as a part of sqrt(G_ii G_jj).
+SPARSEFW_HOST_DEVICE constexpr double GramRounding(DType gram) {
+  return gram == DType::kF32 ? 0x1p-24 : 0x1p-53;
+}
+
+// Whether new weights of a row surely lose less than those before, which lose `start`. rounding:
+// GramRounding times the sum over j of (w_j - new_j)^2 G_jj, by which rounding of G may change the
+// loss. Where G is singular, weights far from w have any loss within that, also one below 0. NaN,
+// where a weight left the range of its dtype, is not less.
+SPARSEFW_HOST_DEVICE inline bool LosesLess(double loss, double rounding, double start) {
+  const double least = loss < 0 ? 0 : loss;
+  return !(loss < -rounding) && least + rounding < (1 - kRowGuard) * start;
+}
 
 }  // namespace sparsefw
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/src/linalg/blas.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "core/src/reference/reference_joint.h"
 #include "core/src/reference/reference_reconstruct.h"
 #include "core/src/reference/reference_refine.h"
@@ -86,6 +87,7 @@ absl::Status SelectFirst(std::vector<int64_t>& indices, int64_t count,
 
 absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
   dtype_ = problem.weights.dtype();
+  gram_dtype_ = problem.gram.dtype();
   fixed_ = *problem.fixed;
   previous_vertex_ = *problem.warm;
   iteration_ = 0;
@@ -313,8 +315,9 @@ absl::StatusOr<RefinedMask> ReferenceEngine::Refine(const Mask& start,
 
 absl::StatusOr<Matrix<float>> ReferenceEngine::Reconstruct(const Mask& mask,
                                                            const ReconstructRequest& request) {
-  Matrix<float> weights = ReferenceReconstruct(weights_, gram_, mask, dtype_, /*guess=*/nullptr,
-                                               [&] { return Ended(request.out_of_time); });
+  Matrix<float> weights =
+      ReferenceReconstruct(weights_, gram_, mask, dtype_, gram_dtype_, /*guess=*/nullptr,
+                           [&] { return Ended(request.out_of_time); });
   SPARSEFW_RETURN_IF_ERROR(context_.CheckStopped());
   return weights;
 }
@@ -326,12 +329,12 @@ absl::StatusOr<JointResult> ReferenceEngine::SearchJointly(const Mask& start,
   JointResult found = ReferenceJoint(weights_, gram_, groups_, start, request, dtype_,
                                      [&] { return Ended(request.out_of_time); });
   if (found.exchanges > 0) {
-    found.weights =
-        ReferenceReconstruct(weights_, Damped(gram_, request.options.damping), found.mask, dtype_,
-                             &found.weights, [&] { return Ended(request.solving_out_of_time); });
+    found.weights = ReferenceReconstruct(weights_, Damped(gram_, request.options.damping),
+                                         found.mask, dtype_, gram_dtype_, &found.weights,
+                                         [&] { return Ended(request.solving_out_of_time); });
   }
   const absl::StatusOr<double> after = LossOfWeights(found.weights);
-  if (after.ok() && *after <= before) {
+  if (after.ok() && LosesLess(*after, Rounding(found.weights), before)) {
     found.loss = *after;
     return found;
   }
@@ -341,6 +344,17 @@ absl::StatusOr<JointResult> ReferenceEngine::SearchJointly(const Mask& start,
   found.loss = before;
   found.exchanges = 0;
   return found;
+}
+
+double ReferenceEngine::Rounding(const Matrix<float>& weights) const {
+  double squares = 0;
+  for (int64_t row = 0; row < weights.rows(); ++row) {
+    for (int64_t col = 0; col < cols(); ++col) {
+      const double missing = weights_(row, col) - static_cast<double>(weights(row, col));
+      squares += missing * missing * gram_(col, col);
+    }
+  }
+  return GramRounding(gram_dtype_) * squares;
 }
 
 absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -59,6 +59,7 @@ class ReferenceEngine final : public Engine {
   absl::Status Evaluate();
   absl::Status TakeStep(StepRule rule);
   // <D, D G> and D G; the product of the line search too.
+  double Rounding(const Matrix<float>& weights) const;  // as LosesLess has it
   absl::StatusOr<Matrix<double>> TimesGram(const Matrix<double>& left) const;
   absl::StatusOr<Matrix<double>> Scores(const Matrix<double>& mask, double& loss) const;
   // Sets in `mask` what every group selects of its free coordinates that are
@@ -80,6 +81,7 @@ class ReferenceEngine final : public Engine {
   const ParallelContext context_;
 
   DType dtype_ = DType::kF32;  // of the given weights
+  DType gram_dtype_ = DType::kF32;
   Matrix<double> weights_;
   Matrix<double> gram_;     // (G + G^T) / 2
   Matrix<float> saliency_;  // orders entries of M_t that are equal

@@ -58,6 +58,15 @@ double LossOfRow(const Matrix<double>& gram, const double* weights, const float*
   return LossOfRow(gram, pruned);
 }
 
+double SquaresOfRow(const Matrix<double>& gram, const double* weights, const float* kept) {
+  double squares = 0;
+  for (int64_t i = 0; i < gram.cols(); ++i) {
+    const double missing = weights[i] - static_cast<double>(kept[i]);
+    squares += missing * missing * gram(i, i);
+  }
+  return squares;
+}
+
 // The correction of the kept weights of one row; nothing where `stop` ended it.
 std::optional<std::vector<double>> CorrectionOf(const Matrix<double>& gram, const double* weights,
                                                 const Mask& mask, int64_t row,
@@ -117,8 +126,8 @@ std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vect
 }
 
 Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<double>& gram,
-                                   const Mask& mask, DType dtype, const Matrix<float>* guess,
-                                   absl::FunctionRef<bool()> stop) {
+                                   const Mask& mask, DType dtype, DType gram_dtype,
+                                   const Matrix<float>* guess, absl::FunctionRef<bool()> stop) {
   Matrix<float> result(mask.rows(), mask.cols());
   for (int64_t row = 0; row < mask.rows(); ++row) {
     std::vector<int64_t> kept;
@@ -140,7 +149,11 @@ Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<d
     const double before = LossOfRow(gram, weights.row(row), result.row(row));
     if (stop()) continue;
     const double after = LossOfRow(gram, weights.row(row), solved.data());
-    if (after < (1 - kRowGuard) * before) std::copy(solved.begin(), solved.end(), result.row(row));
+    const double rounding =
+        GramRounding(gram_dtype) * SquaresOfRow(gram, weights.row(row), solved.data());
+    if (LosesLess(after, rounding, before)) {
+      std::copy(solved.begin(), solved.end(), result.row(row));
+    }
   }
   return result;
 }

@@ -20,8 +20,8 @@ namespace sparsefw {
 // where it is not null.
 // Cost: rows * (kept per row)^3 / 3 multiply-adds, twice.
 Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<double>& gram,
-                                   const Mask& mask, DType dtype, const Matrix<float>* guess,
-                                   absl::FunctionRef<bool()> stop);
+                                   const Mask& mask, DType dtype, DType gram_dtype,
+                                   const Matrix<float>* guess, absl::FunctionRef<bool()> stop);
 
 // Solves a x = b for a symmetric positive semi-definite [n, n] and b in its
 // range; where the rank is lower, the entries of x beyond it are 0. Nothing where

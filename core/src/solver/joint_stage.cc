@@ -80,9 +80,9 @@ absl::Status SearchJointly(SolveState& state) {
   // No time, or a stop, before the start's own weights were solved.
   if (result.weights.size() == 0) return absl::OkStatus();
   if (result.stop_cause == StopCause::kCancelled) return absl::OkStatus();
+  if (!TimeToBegin(state, kLossesToSearch)) return absl::OkStatus();
   result.joint.searched = true;
   result.joint.start_loss = result.reconstructed_loss;
-  if (!TimeToBegin(state, kLossesToSearch)) return absl::OkStatus();
   Notify(state);  // the weights of the start are there; the search is silent
   const std::optional<alps::PrunedLayer> other = OtherStart(state);
   const Mask& mask = other ? other->mask : result.mask;

@@ -70,7 +70,7 @@ absl::Status MeasureNewWeights(SolveState& state) {
   if (!state.options.measure_new_weights) return absl::OkStatus();
   SolveResult& result = state.result;
   if (result.weights.size() > 0) {
-    result.new_weights_loss = result.reconstructed_loss;
+    result.new_weights_loss = NotNegative(result.reconstructed_loss);
     return absl::OkStatus();
   }
   const Limits& limits = state.limits;
@@ -79,7 +79,9 @@ absl::Status MeasureNewWeights(SolveState& state) {
   if (absl::IsCancelled(found.status())) return absl::OkStatus();
   SPARSEFW_RETURN_IF_ERROR(found.status());
   // Weights that were cut short say nothing about the mask.
-  if (found->in_time) result.new_weights_loss = std::clamp(found->loss, 0.0, result.final_loss);
+  if (found->in_time) {
+    result.new_weights_loss = NotNegative(std::min(found->loss, result.final_loss));
+  }
   return absl::OkStatus();
 }
 

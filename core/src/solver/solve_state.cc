@@ -28,9 +28,10 @@ double UncorrelatedLoss(const Problem& problem) {
 
 // A true loss is at least 0. Rounding of G can take it below 0, by little beside the uncorrelated
 // loss: a G made in bfloat16 is off by 2^-8 of that.
-absl::Status CheckNotNegative(double loss, const Problem& problem) {
-  if (!(loss < 0)) return absl::OkStatus();
-  const double rounding = UncorrelatedLoss(problem) / 256;
+// New weights are taken while rounding is less than `start`, what the weights before lose.
+absl::Status CheckNotNegative(double loss, double start, const Problem& problem) {
+  if (!(loss < -start)) return absl::OkStatus();
+  const double rounding = std::max(start, UncorrelatedLoss(problem) / 256);
   if (loss >= -rounding) return absl::OkStatus();
   return Invalid(
       "GRAM_NOT_POSITIVE_DEFINITE",
@@ -124,7 +125,9 @@ absl::StatusOr<SolveResult> Finish(SolveState& state) {
   SolveResult& result = state.result;
   for (double* loss : {&result.full_loss, &result.warm_start_loss, &result.rounded_loss,
                        &result.final_loss, &result.reconstructed_loss, &result.joint.start_loss}) {
-    SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, state.problem));
+    const bool new_weights = loss == &result.reconstructed_loss || loss == &result.joint.start_loss;
+    const double start = new_weights ? NotNegative(result.final_loss) : 0;
+    SPARSEFW_RETURN_IF_ERROR(CheckNotNegative(*loss, start, state.problem));
     *loss = NotNegative(*loss);
   }
   SPARSEFW_RETURN_IF_ERROR(MeasureUnshrunk(state));

@@ -272,7 +272,7 @@ TEST_P(JointTest, ExcludedColumnsEnterWhereTheyPay) {
   // Next to nothing by its saliency, yet the best column there is once others are gone.
   layer.weights(0, 5) = 1e-4F;
   for (int64_t j = 10; j < 20; ++j) {
-    layer.gram(5, j) = layer.gram(j, 5) = 0.3 * std::sqrt(layer.gram(5, 5) * layer.gram(j, j));
+    layer.gram(5, j) = layer.gram(j, 5) = 0.25 * std::sqrt(layer.gram(5, 5) * layer.gram(j, j));
     layer.weights(0, j) = 1;
   }
   SPARSEFW_ASSERT_OK_AND_ASSIGN(

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "gtest/gtest.h"
 #include "tests/core/engines/engine_kinds.h"
 #include "tests/testing/masks.h"
@@ -240,6 +241,17 @@ TEST_P(IterativeReconstructTest, RoundingOfASingularGramMakesNoLargeWeights) {
     }
   }
   EXPECT_LT(after, 2 * before);
+}
+
+// By itself a loss that rounding of G has made small says nothing.
+TEST(RowRulesTest, NewWeightsMustLoseLessByMoreThanRounding) {
+  EXPECT_TRUE(LosesLess(0.5, 0, 1));
+  EXPECT_TRUE(LosesLess(-0.1, 0.2, 1));
+  EXPECT_FALSE(LosesLess(0.5, 0.6, 1));
+  EXPECT_FALSE(LosesLess(-0.1, 2, 1)) << "may lose as much as 1.9";
+  EXPECT_FALSE(LosesLess(-0.1, 0.05, 1)) << "G is not positive semi-definite";
+  EXPECT_FALSE(LosesLess(1 - 1e-7, 0, 1));
+  EXPECT_FALSE(LosesLess(std::nan(""), 0, 1));
 }
 
 TEST_P(ReconstructTest, RowsWithNothingOrEverythingKept) {

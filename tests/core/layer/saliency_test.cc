@@ -129,6 +129,32 @@ TEST(SaliencyTest, ScoresOfTheCallersAreReadAsTheyAre) {
   }
 }
 
+// Times a power of two they choose the same weights, though float32 ends at 2^128.
+TEST(SaliencyTest, NoScaleOfTheInputsChangesTheOrder) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 12, .cols = 40, .seed = 3});
+  const std::vector<double> diagonal = DiagonalOf(layer.gram);
+  for (const SaliencyOptions& options :
+       {SaliencyOptions{SaliencyMethod::kWanda, 0}, SaliencyOptions{SaliencyMethod::kRia, 0.5},
+        SaliencyOptions{SaliencyMethod::kRia, 4}}) {
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Matrix<float> plain,
+                                  ComputeSaliency(layer.weights.view(), diagonal, options));
+    const Mask expected = *TopScores(plain.view(), Pattern::Unstructured(0.5));
+    for (const auto& [of_weights, of_gram] :
+         std::vector<std::pair<int, int>>{{100, 100}, {-100, -100}, {0, 200}, {0, -200}}) {
+      Matrix<float> weights(layer.weights.rows(), layer.weights.cols());
+      for (int64_t i = 0; i < weights.size(); ++i) {
+        weights.data()[i] = std::ldexp(layer.weights.data()[i], of_weights);
+      }
+      std::vector<double> scaled = diagonal;
+      for (double& value : scaled) value = std::ldexp(value, of_gram);
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(const Matrix<float> scores,
+                                    ComputeSaliency(weights.view(), scaled, options));
+      EXPECT_EQ(*TopScores(scores.view(), Pattern::Unstructured(0.5)), expected)
+          << of_weights << " " << of_gram;
+    }
+  }
+}
+
 TEST(SaliencyTest, MagnitudeNeedsNoGram) {
   const RandomLayer layer = MakeRandomLayer({.rows = 2, .cols = 3});
   SPARSEFW_EXPECT_OK(ComputeSaliency(layer.weights.view(), {}, {SaliencyMethod::kMagnitude}));

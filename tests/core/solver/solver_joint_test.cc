@@ -1,6 +1,7 @@
 // The joint search through Solve: its starts, what it is compared with, limits, refusals.
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -28,6 +29,53 @@ const std::vector<Pattern>& Patterns() {
   static const std::vector<Pattern> patterns = {Pattern::PerRow(0.6), Pattern::Unstructured(0.6),
                                                 Pattern::KeepOfGroup(2, 4)};
   return patterns;
+}
+
+// Fewer tokens than inputs and no damping: weights thousands of times as large have any loss that
+// rounding of G makes. The loss of the true activations must be what the result says.
+TEST(SolverJointTest, RoundingOfASingularGramIsNoGain) {
+  constexpr int64_t kCols = 100;
+  constexpr int64_t kTokens = 50;
+  for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    Matrix<double> inputs(kCols, kTokens);
+    for (int64_t i = 0; i < inputs.size(); ++i) inputs.data()[i] = normal(random);
+    Matrix<float> weights(24, kCols);
+    for (int64_t i = 0; i < weights.size(); ++i) {
+      weights.data()[i] = static_cast<float>(normal(random));
+    }
+    Matrix<float> gram(kCols, kCols);
+    for (int64_t i = 0; i < kCols; ++i) {
+      for (int64_t j = 0; j < kCols; ++j) {
+        double sum = 0;
+        for (int64_t t = 0; t < kTokens; ++t) sum += inputs(i, t) * inputs(j, t);
+        gram(i, j) = static_cast<float>(sum);
+      }
+    }
+    SolveOptions options = {.method = Method::kWanda, .joint = true};
+    options.joint_options.damping = 0;
+    for (const char* device : {"cpu", "reference"}) {
+      SCOPED_TRACE(::testing::Message() << device << " " << seed);
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult found,
+                                    Solve({weights.view(), gram.view(), Pattern::KeepOfGroup(2, 4),
+                                           ConstMatrixView(), nullptr},
+                                          options, **FindBackend(device), nullptr, nullptr));
+      double loss = 0;
+      for (int64_t row = 0; row < weights.rows(); ++row) {
+        for (int64_t t = 0; t < kTokens; ++t) {
+          double missing = 0;
+          for (int64_t j = 0; j < kCols; ++j) {
+            missing += (static_cast<double>(weights(row, j)) -
+                        static_cast<double>(found.weights(row, j))) *
+                       inputs(j, t);
+          }
+          loss += missing * missing;
+        }
+      }
+      EXPECT_NEAR(loss, found.reconstructed_loss, 1e-4 * found.full_loss);
+    }
+  }
 }
 
 TEST(SolverJointTest, StartsFromEveryMethodWithItsWeightsSolved) {

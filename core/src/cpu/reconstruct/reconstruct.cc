@@ -84,27 +84,35 @@ class Reconstruction {
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> solved, RowLosses(first, product));
     return EachRow(rows, [&](int64_t row) {
       const auto index = static_cast<size_t>(row);
-      // Written so that NaN, where a weight left the range of its dtype, is refused.
-      if (!(solved[index] < (1 - kRowGuard) * losses[index])) TakeStart(first + row);
+      if (!LosesLess(solved[index], Rounding(first + row), losses[index])) TakeStart(first + row);
     });
+  }
+
+  double Missing(int64_t row, int64_t col) const {
+    return static_cast<double>(layer_.weights(row, col)) -
+           static_cast<double>(weights_(row, col)) * scale_.weights_factor();
+  }
+  // As LosesLess has it.
+  double Rounding(int64_t row) const {
+    double squares = 0;
+    for (int64_t col = 0; col < layer_.cols; ++col) {
+      const double missing = Missing(row, col);
+      squares += missing * missing * static_cast<double>(layer_.gram(col, col));
+    }
+    return GramRounding(DTypeOf<Real>()) * squares;
   }
 
   // Losses of weights_ in each row of the panel, by the damped G; product = (W - weights_) G.
   absl::StatusOr<std::vector<double>> RowLosses(int64_t first, Matrix<double>& product) {
-    const double factor = scale_.weights_factor();
-    const auto missing = [&](int64_t row, int64_t col) {
-      return static_cast<double>(layer_.weights(row, col)) -
-             static_cast<double>(weights_(row, col)) * factor;
-    };
     const auto fill = [&](int64_t row, int64_t col, int64_t count, double* out) {
-      for (int64_t i = 0; i < count; ++i) out[i] = missing(first + row, col + i);
+      for (int64_t i = 0; i < count; ++i) out[i] = Missing(first + row, col + i);
     };
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, fill, product, context_));
     std::vector<double> losses(static_cast<size_t>(product.rows()));
     SPARSEFW_RETURN_IF_ERROR(EachRow(product.rows(), [&](int64_t row) {
       double loss = 0;
       for (int64_t col = 0; col < layer_.cols; ++col) {
-        loss += missing(first + row, col) * product(row, col);
+        loss += Missing(first + row, col) * product(row, col);
       }
       losses[static_cast<size_t>(row)] = loss;
     }));

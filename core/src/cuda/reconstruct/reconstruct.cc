@@ -76,6 +76,7 @@ class Reconstruction {
             .cols = layer_.cols,
             .stride = layer_.stride,
             .weights = layer_.weights.data() + first * layer_.stride,
+            .gram = layer_.gram.data(),
             .kept = kept_.data() + first * layer_.words(),
             .result = result_.data(),
             .factor = scale_.weights_factor(),

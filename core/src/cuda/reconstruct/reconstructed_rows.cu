@@ -34,7 +34,17 @@ template <typename Real>
 __global__ void KeepBetterKernel(ReconstructedRows<Real> panel, const double* masked_losses,
                                  const double* losses) {
   const int64_t row = blockIdx.x;
-  if (!(losses[row] < (1 - kRowGuard) * masked_losses[row])) TakeMasked(panel, row);
+  double squares = 0;
+  for (int64_t col = threadIdx.x; col < panel.cols; col += kBlockThreads) {
+    const int64_t index = row * panel.stride + col;
+    const double missing = static_cast<double>(panel.weights[index]) -
+                           static_cast<double>(panel.result[index]) * panel.factor;
+    squares += missing * missing * static_cast<double>(panel.gram[col * (panel.stride + 1)]);
+  }
+  constexpr double kRounding =
+      GramRounding(sizeof(Real) == sizeof(float) ? DType::kF32 : DType::kF64);
+  const double rounding = kRounding * BlockSum(squares);
+  if (!LosesLess(losses[row], rounding, masked_losses[row])) TakeMasked(panel, row);
 }
 
 template <typename Real>

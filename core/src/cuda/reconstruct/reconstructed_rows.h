@@ -20,6 +20,7 @@ struct ReconstructedRows {
   int64_t cols;
   int64_t stride;
   const Real* weights;  // [rows, stride], scaled
+  const Real* gram;     // [cols, stride], scaled
   const BitWord* kept;  // [rows, stride / 32]
   float* result;        // [rows, stride], in the caller's units and dtype
   double factor;        // of the scaled weights: an exact power of two
@@ -27,9 +28,8 @@ struct ReconstructedRows {
   const float* guess = nullptr;  // [rows, stride], in place of M.W where rows begin
 };
 
-// result = M.W, or the guess, in every row; or, with losses, in those that do not lose less by
-// kRowGuard than those weights do. NaN, where a weight left the range of
-// its dtype, is not less.
+// result = M.W, or the guess, in every row; or, with losses, in those that do not lose less
+// (LosesLess).
 template <typename Real>
 CudaError LaunchTakeMasked(const ReconstructedRows<Real>& panel, cudaStream_t stream);
 template <typename Real>
