@@ -26,6 +26,7 @@ type fakeServer struct {
 	mutex   sync.Mutex
 	lost    map[string]bool // methods that fail for want of a connection
 	removed []string        // names of what was deleted or cancelled
+	silent  bool            // what is deleted is gone, but the answer is lost
 }
 
 func startFake(t *testing.T, f *fakeServer) string {
@@ -121,7 +122,27 @@ func (f *fakeServer) ReadTensor(_ *v1.ReadTensorRequest, stream v1.TensorService
 	return stream.Send(&v1.ReadTensorResponse{Chunk: &v1.Chunk{Crc32C: sum, Data: fakeMask}})
 }
 
-func (f *fakeServer) DeleteTensor(_ context.Context, request *v1.DeleteTensorRequest) (*emptypb.Empty, error) {
-	f.remove(request.GetName())
+func (f *fakeServer) delete(name string) (*emptypb.Empty, error) {
+	for _, removed := range f.all() {
+		if removed == name {
+			return nil, status.Error(codes.NotFound, "it is not there")
+		}
+	}
+	f.remove(name)
+	if f.silent {
+		return nil, errLost
+	}
 	return &emptypb.Empty{}, nil
+}
+
+func (f *fakeServer) DeleteTensor(_ context.Context, request *v1.DeleteTensorRequest) (*emptypb.Empty, error) {
+	return f.delete(request.GetName())
+}
+
+func (f *fakeServer) DeleteUpload(_ context.Context, request *v1.DeleteUploadRequest) (*emptypb.Empty, error) {
+	return f.delete(request.GetName())
+}
+
+func (f *fakeServer) DeleteJob(_ context.Context, request *v1.DeleteJobRequest) (*emptypb.Empty, error) {
+	return f.delete(request.GetName())
 }
