@@ -29,13 +29,16 @@ type fakeServer struct {
 	silent  bool            // what is deleted is gone, but the answer is lost
 }
 
-func startFake(t *testing.T, f *fakeServer) string {
+func startFake(t *testing.T, services interface {
+	v1.TensorServiceServer
+	v1.PruneServiceServer
+}) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	server := grpc.NewServer()
-	v1.RegisterTensorServiceServer(server, f)
-	v1.RegisterPruneServiceServer(server, f)
+	v1.RegisterTensorServiceServer(server, services)
+	v1.RegisterPruneServiceServer(server, services)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 	return listener.Addr().String()

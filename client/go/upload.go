@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
@@ -99,7 +100,7 @@ func (c *Client) upload(ctx context.Context, content content, o callOptions) (*v
 	tensor, err := run.toTheEnd(ctx)
 	if err != nil {
 		if o.requestID == "" { // whoever named the request may come back to it
-			run.abandon()
+			run.abandon(asError(ctx, err))
 		}
 		return nil, err
 	}
@@ -163,13 +164,17 @@ func (r *uploadRun) recover(ctx context.Context, e *Error, b *backoff) error {
 	return nil
 }
 
-// open finds an upload of the same request id, or the tensor that it became, or makes one.
-func (r *uploadRun) open(ctx context.Context) error {
+func (r *uploadRun) create(ctx context.Context) (*v1.CreateUploadResponse, error) {
 	request := r.content.create()
 	request.RequestId, request.Owner = r.id, r.c.options.owner
+	return r.c.tensors().CreateUpload(ctx, request)
+}
+
+// open finds an upload of the same request id, or the tensor that it became, or makes one.
+func (r *uploadRun) open(ctx context.Context) error {
 	var response *v1.CreateUploadResponse
 	err := r.c.call(ctx, "CreateUpload", func(ctx context.Context) (err error) {
-		response, err = r.c.tensors().CreateUpload(ctx, request)
+		response, err = r.create(ctx)
 		return err
 	})
 	if err != nil {
@@ -202,15 +207,54 @@ func (r *uploadRun) locate(ctx context.Context, e *Error) error {
 	return err
 }
 
-// abandon gives the room of an unfinished upload back at once. If that does not work the server does it
-// later by itself.
-func (r *uploadRun) abandon() {
-	if r.name == "" || r.tensor != nil {
+// abandon gives the room of the upload back at once, after the error `why`. If that does not work, the
+// server does it later for an unfinished upload; for a tensor only where it has a --tensor-ttl.
+func (r *uploadRun) abandon(why *Error) {
+	if r.name != "" && !r.gone(r.name) {
 		return
 	}
+	lostAnswer := why.Code == codes.Canceled || why.Code == codes.Unavailable || why.Code == codes.DeadlineExceeded
+	if r.name == "" && !lostAnswer {
+		return // refused: nothing was made
+	}
+	// The answer that would tell was lost: there may be an upload, or a tensor that it has become. Twice, for
+	// it may become one between two calls.
+	for i := 0; i < 2; i++ {
+		var found *v1.CreateUploadResponse
+		err := r.once(func(ctx context.Context) (err error) {
+			found, err = r.create(ctx)
+			return err
+		})
+		if err != nil {
+			return
+		}
+		if tensor := found.GetTensor(); tensor != nil {
+			_ = r.once(func(ctx context.Context) error {
+				_, err := r.c.tensors().DeleteTensor(ctx, &v1.DeleteTensorRequest{Name: tensor.GetName()})
+				return err
+			})
+			return
+		}
+		if !r.gone(found.GetUpload().GetName()) {
+			return
+		}
+	}
+}
+
+// gone deletes an upload, and says whether there was none: it was deleted before, or has become a tensor.
+func (r *uploadRun) gone(upload string) bool {
+	err := r.once(func(ctx context.Context) error {
+		_, err := r.c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: upload})
+		return err
+	})
+	return status.Code(err) == codes.NotFound
+}
+
+// once makes one attempt of a second, whatever the caller's context says.
+func (r *uploadRun) once(attempt func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.c.outgoing(context.Background()), time.Second)
 	defer cancel()
-	_, _ = r.c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: r.name})
+	return attempt(ctx)
 }
 
 // GetUpload is NOT_FOUND once the upload is finished, deleted or expired.
