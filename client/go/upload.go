@@ -48,6 +48,10 @@ func collect(opts []CallOption) callOptions {
 	return o
 }
 
+func unfinished(method string) error {
+	return refuse(codes.Internal, "PROTOCOL", "%s ended without the finished tensor", method)
+}
+
 // content is what an upload sends. Positions are bytes of a tensor, tokens of activations.
 type content interface {
 	create() *v1.CreateUploadRequest
@@ -123,17 +127,21 @@ func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
 	}
 	b := r.c.newBackoff()
 	for r.tensor == nil {
+		if r.committed < 0 {
+			return nil, refuse(codes.Internal, "PROTOCOL", "%s: the server's committed position must be at least 0; got %d",
+				r.name, r.committed)
+		}
 		if err := r.content.moveTo(r.committed); err != nil {
 			return nil, err
 		}
 		tensor, committed, err := r.content.send(r.c.outgoing(ctx), r.c, r.name, r.committed)
-		if err == nil {
-			r.tensor = tensor
-			if committed > r.committed {
-				b.reset()
-			}
-			r.committed = committed
+		if err == nil && (tensor != nil || committed > r.committed) {
+			b.reset()
+			r.tensor, r.committed = tensor, committed
 			continue
+		}
+		if err == nil { // it is tried again, but not at once and not for ever
+			err = refuse(codes.Unavailable, "PROTOCOL", "%s: the server stays at %d", r.name, committed)
 		}
 		if err := r.recover(ctx, asError(ctx, err), b); err != nil {
 			return nil, err
@@ -342,6 +350,9 @@ func (t *tensorContent) send(ctx context.Context, c *Client, upload string, comm
 	response, err := stream.CloseAndRecv()
 	if err != nil {
 		return nil, 0, err
+	}
+	if request.GetFinish() && response.GetTensor() == nil {
+		return nil, 0, unfinished("WriteTensor")
 	}
 	return response.GetTensor(), response.GetCommittedSize(), nil
 }
