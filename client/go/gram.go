@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/crc32"
 	"io"
+	"math"
 
 	"google.golang.org/grpc/codes"
 
@@ -91,6 +92,9 @@ func (g *gramContent) create() *v1.CreateUploadRequest {
 func (g *gramContent) committed(upload *v1.Upload) int64 { return upload.GetCommittedTokens() }
 func (g *gramContent) key() string                       { return "committed_tokens" }
 func (g *gramContent) moveTo(committed int64) error {
+	if committed > math.MaxInt64/g.tokenBytes { // a server may say anything
+		return refuse(codes.Internal, "PROTOCOL", "the server has %d tokens of %d bytes", committed, g.tokenBytes)
+	}
 	offset := committed * g.tokenBytes
 	for offset > g.window.end() && !g.window.ended {
 		if err := g.window.moveTo(g.window.end()); err != nil {
@@ -148,6 +152,9 @@ func (g *gramContent) send(ctx context.Context, c *Client, upload string, commit
 	response, err := stream.CloseAndRecv()
 	if err != nil {
 		return nil, 0, err
+	}
+	if request.GetFinish() && response.GetGram() == nil {
+		return nil, 0, unfinished("AccumulateGram")
 	}
 	return response.GetGram(), response.GetCommittedTokens(), nil
 }

@@ -51,7 +51,7 @@ func (c *Client) CancelJob(ctx context.Context, name string) (*v1.Job, error) {
 
 // DeleteJob removes a job that has ended, with its mask and pruned weight.
 func (c *Client) DeleteJob(ctx context.Context, name string) error {
-	return c.call(ctx, "DeleteJob", func(ctx context.Context) error {
+	return c.remove(ctx, "DeleteJob", func(ctx context.Context) error {
 		_, err := c.jobs().DeleteJob(ctx, &v1.DeleteJobRequest{Name: name})
 		return err
 	})

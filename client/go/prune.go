@@ -2,6 +2,7 @@ package sparsefw
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,10 +36,11 @@ type Result struct {
 func (r *Result) Losses() *v1.Losses { return r.Job.GetResult().GetLosses() }
 
 // Prune uploads a layer, runs one job on it and reads the result. Options are checked before anything is
-// sent. What was uploaded for it is deleted afterwards. `observer` may be nil.
+// sent. What was uploaded for it is deleted afterwards, and a job that was left is cancelled. `observer` may
+// be nil. A job that fails is a *JobError.
 //
-// With WithRequestID it can be called again after a crash, until it has given a result, and goes on where it was. When the context ends,
-// the job is cancelled, unless it has a request id. A job that fails is a *JobError.
+// With WithRequestID it can be called again after a crash or an error, until it has given a result or a
+// *JobError, and goes on where it was. Until then the job goes on, and what was uploaded stays.
 func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, observer func(*v1.JobEvent),
 	opts ...CallOption) (*Result, error) {
 	p := pruning{c: c, layer: layer, spec: proto.Clone(spec).(*v1.JobSpec)}
@@ -49,7 +51,7 @@ func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, obser
 		return nil, err
 	}
 	result, err := p.run(ctx, observer)
-	p.leave(ctx)
+	p.leave(err)
 	return result, err
 }
 
@@ -192,10 +194,11 @@ func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 	return result, nil
 }
 
-// leave cancels a job that nobody comes back to and deletes what was made for it.
-func (p *pruning) leave(ctx context.Context) {
-	if ctx.Err() != nil && p.options.requestID != "" {
-		return // the same call goes on with it
+// leave cancels a job that nobody comes back to and deletes what was made for it. `err` is that of run.
+func (p *pruning) leave(err error) {
+	var failed *JobError
+	if p.options.requestID != "" && err != nil && !errors.As(err, &failed) {
+		return // the same call goes on with it: without its tensors, the server would refuse it
 	}
 	limited, cancel := context.WithTimeout(context.Background(), cleanUp)
 	defer cancel()
@@ -205,6 +208,6 @@ func (p *pruning) leave(ctx context.Context) {
 		}
 	}
 	for _, name := range p.made {
-		_ = p.c.DeleteTensor(limited, name) // else it expires
+		_ = p.c.DeleteTensor(limited, name) // else it stays, unless the server has a --tensor-ttl
 	}
 }

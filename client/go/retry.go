@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Attempts of a call that is not answered in time.
@@ -101,6 +102,20 @@ func (c *Client) wait(ctx context.Context, err *Error, b *backoff) error {
 		c.endpoints.connect(limited)
 	}
 	return nil
+}
+
+// remove is call for a deletion. Where an attempt has failed, its answer may have been lost: it may be what
+// deleted the thing that is not found now.
+func (c *Client) remove(ctx context.Context, method string, once func(context.Context) error) error {
+	again := false
+	return c.call(ctx, method, func(ctx context.Context) error {
+		err := once(ctx)
+		if again && status.Code(err) == codes.NotFound {
+			return nil
+		}
+		again = true
+		return err
+	})
 }
 
 // call makes a call that is safe to repeat, until it succeeds, fails for good, or trying again took

@@ -118,6 +118,7 @@ type proxy struct {
 	mutex    sync.Mutex
 	cuts     []int64
 	received int64
+	answers  sync.RWMutex // held for writing, nothing comes back from the server
 }
 
 func startProxy(t *testing.T, target string, cuts ...int64) *proxy {
@@ -145,7 +146,7 @@ func (p *proxy) serve(client *net.TCPConn) {
 	}
 	defer up.Close()
 	go func() {
-		io.Copy(client, up)
+		p.answer(client, up)
 		client.Close()
 	}()
 	buffer := make([]byte, 64<<10)
@@ -170,6 +171,25 @@ func (p *proxy) serve(client *net.TCPConn) {
 			return
 		}
 	}
+}
+
+func (p *proxy) answer(client, up net.Conn) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := up.Read(buffer)
+		p.answers.RLock()
+		client.Write(buffer[:n])
+		p.answers.RUnlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) bytes() int64 {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.received
 }
 
 func (p *proxy) cutsLeft() int {

@@ -52,7 +52,7 @@ func (c *Client) ListUploads(ctx context.Context, limit int) ([]*v1.Upload, erro
 
 // DeleteUpload ends an upload and frees its room.
 func (c *Client) DeleteUpload(ctx context.Context, name string) error {
-	return c.call(ctx, "DeleteUpload", func(ctx context.Context) error {
+	return c.remove(ctx, "DeleteUpload", func(ctx context.Context) error {
 		_, err := c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: name})
 		return err
 	})
@@ -60,7 +60,7 @@ func (c *Client) DeleteUpload(ctx context.Context, name string) error {
 
 // DeleteTensor is FAILED_PRECONDITION (TENSOR_IN_USE) while a job reads it.
 func (c *Client) DeleteTensor(ctx context.Context, name string) error {
-	return c.call(ctx, "DeleteTensor", func(ctx context.Context) error {
+	return c.remove(ctx, "DeleteTensor", func(ctx context.Context) error {
 		_, err := c.tensors().DeleteTensor(ctx, &v1.DeleteTensorRequest{Name: name})
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
@@ -45,6 +46,10 @@ func collect(opts []CallOption) callOptions {
 		option(&o)
 	}
 	return o
+}
+
+func unfinished(method string) error {
+	return refuse(codes.Internal, "PROTOCOL", "%s ended without the finished tensor", method)
 }
 
 // content is what an upload sends. Positions are bytes of a tensor, tokens of activations.
@@ -99,7 +104,7 @@ func (c *Client) upload(ctx context.Context, content content, o callOptions) (*v
 	tensor, err := run.toTheEnd(ctx)
 	if err != nil {
 		if o.requestID == "" { // whoever named the request may come back to it
-			run.abandon()
+			run.abandon(asError(ctx, err))
 		}
 		return nil, err
 	}
@@ -122,17 +127,21 @@ func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
 	}
 	b := r.c.newBackoff()
 	for r.tensor == nil {
+		if r.committed < 0 {
+			return nil, refuse(codes.Internal, "PROTOCOL", "%s: the server's committed position must be at least 0; got %d",
+				r.name, r.committed)
+		}
 		if err := r.content.moveTo(r.committed); err != nil {
 			return nil, err
 		}
 		tensor, committed, err := r.content.send(r.c.outgoing(ctx), r.c, r.name, r.committed)
-		if err == nil {
-			r.tensor = tensor
-			if committed > r.committed {
-				b.reset()
-			}
-			r.committed = committed
+		if err == nil && (tensor != nil || committed > r.committed) {
+			b.reset()
+			r.tensor, r.committed = tensor, committed
 			continue
+		}
+		if err == nil { // it is tried again, but not at once and not for ever
+			err = refuse(codes.Unavailable, "PROTOCOL", "%s: the server stays at %d", r.name, committed)
 		}
 		if err := r.recover(ctx, asError(ctx, err), b); err != nil {
 			return nil, err
@@ -163,13 +172,17 @@ func (r *uploadRun) recover(ctx context.Context, e *Error, b *backoff) error {
 	return nil
 }
 
-// open finds an upload of the same request id, or the tensor that it became, or makes one.
-func (r *uploadRun) open(ctx context.Context) error {
+func (r *uploadRun) create(ctx context.Context) (*v1.CreateUploadResponse, error) {
 	request := r.content.create()
 	request.RequestId, request.Owner = r.id, r.c.options.owner
+	return r.c.tensors().CreateUpload(ctx, request)
+}
+
+// open finds an upload of the same request id, or the tensor that it became, or makes one.
+func (r *uploadRun) open(ctx context.Context) error {
 	var response *v1.CreateUploadResponse
 	err := r.c.call(ctx, "CreateUpload", func(ctx context.Context) (err error) {
-		response, err = r.c.tensors().CreateUpload(ctx, request)
+		response, err = r.create(ctx)
 		return err
 	})
 	if err != nil {
@@ -202,15 +215,54 @@ func (r *uploadRun) locate(ctx context.Context, e *Error) error {
 	return err
 }
 
-// abandon gives the room of an unfinished upload back at once. If that does not work the server does it
-// later by itself.
-func (r *uploadRun) abandon() {
-	if r.name == "" || r.tensor != nil {
+// abandon gives the room of the upload back at once, after the error `why`. If that does not work, the
+// server does it later for an unfinished upload; for a tensor only where it has a --tensor-ttl.
+func (r *uploadRun) abandon(why *Error) {
+	if r.name != "" && !r.gone(r.name) {
 		return
 	}
+	lostAnswer := why.Code == codes.Canceled || why.Code == codes.Unavailable || why.Code == codes.DeadlineExceeded
+	if r.name == "" && !lostAnswer {
+		return // refused: nothing was made
+	}
+	// The answer that would tell was lost: there may be an upload, or a tensor that it has become. Twice, for
+	// it may become one between two calls.
+	for i := 0; i < 2; i++ {
+		var found *v1.CreateUploadResponse
+		err := r.once(func(ctx context.Context) (err error) {
+			found, err = r.create(ctx)
+			return err
+		})
+		if err != nil {
+			return
+		}
+		if tensor := found.GetTensor(); tensor != nil {
+			_ = r.once(func(ctx context.Context) error {
+				_, err := r.c.tensors().DeleteTensor(ctx, &v1.DeleteTensorRequest{Name: tensor.GetName()})
+				return err
+			})
+			return
+		}
+		if !r.gone(found.GetUpload().GetName()) {
+			return
+		}
+	}
+}
+
+// gone deletes an upload, and says whether there was none: it was deleted before, or has become a tensor.
+func (r *uploadRun) gone(upload string) bool {
+	err := r.once(func(ctx context.Context) error {
+		_, err := r.c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: upload})
+		return err
+	})
+	return status.Code(err) == codes.NotFound
+}
+
+// once makes one attempt of a second, whatever the caller's context says.
+func (r *uploadRun) once(attempt func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.c.outgoing(context.Background()), time.Second)
 	defer cancel()
-	_, _ = r.c.tensors().DeleteUpload(ctx, &v1.DeleteUploadRequest{Name: r.name})
+	return attempt(ctx)
 }
 
 // GetUpload is NOT_FOUND once the upload is finished, deleted or expired.
@@ -298,6 +350,9 @@ func (t *tensorContent) send(ctx context.Context, c *Client, upload string, comm
 	response, err := stream.CloseAndRecv()
 	if err != nil {
 		return nil, 0, err
+	}
+	if request.GetFinish() && response.GetTensor() == nil {
+		return nil, 0, unfinished("WriteTensor")
 	}
 	return response.GetTensor(), response.GetCommittedSize(), nil
 }

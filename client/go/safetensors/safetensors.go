@@ -4,22 +4,18 @@ package safetensors
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"sort"
+	"path/filepath"
 	"strings"
+	"unicode/utf8"
 )
-
-// As large as the format allows.
-const maxHeader = 100 << 20
-
-var elementBytes = map[string]int64{
-	"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-	"I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
-}
 
 // Tensor is a tensor of a file.
 type Tensor struct {
@@ -37,12 +33,6 @@ type File struct {
 	reader   io.ReaderAt
 	start    int64
 	closer   io.Closer
-}
-
-type entry struct {
-	DType   string   `json:"dtype"`
-	Shape   []int64  `json:"shape"`
-	Offsets [2]int64 `json:"data_offsets"`
 }
 
 // Open reads the header of a file and checks all of it.
@@ -81,61 +71,6 @@ func New(reader io.ReaderAt, size int64) (*File, error) {
 	}
 	f := &File{tensors: map[string]entry{}, reader: reader, start: 8 + int64(header)}
 	return f, f.parse(text, size-f.start)
-}
-
-func (f *File) parse(text []byte, bytes int64) error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return fmt.Errorf("the header must be JSON: %w", err)
-	}
-	for name, raw := range fields {
-		if name == "__metadata__" {
-			if err := json.Unmarshal(raw, &f.Metadata); err != nil {
-				return fmt.Errorf("__metadata__ must be texts: %w", err)
-			}
-			continue
-		}
-		var e entry
-		decoder := json.NewDecoder(strings.NewReader(string(raw)))
-		if err := decoder.Decode(&e); err != nil {
-			return fmt.Errorf("tensor %q: %w", name, err)
-		}
-		if err := e.check(bytes); err != nil {
-			return fmt.Errorf("tensor %q: %w", name, err)
-		}
-		f.tensors[name] = e
-		f.names = append(f.names, name)
-	}
-	sort.Slice(f.names, func(i, j int) bool {
-		a, b := f.tensors[f.names[i]].Offsets, f.tensors[f.names[j]].Offsets
-		return a[0] < b[0] || (a[0] == b[0] && f.names[i] < f.names[j])
-	})
-	end := int64(0)
-	for _, name := range f.names {
-		e := f.tensors[name]
-		if e.Offsets[0] < end {
-			return fmt.Errorf("tensor %q must not overlap another", name)
-		}
-		end = e.Offsets[1]
-	}
-	return nil
-}
-
-func (e entry) check(bytes int64) error {
-	size, known := elementBytes[e.DType]
-	if !known {
-		return fmt.Errorf("dtype must be known; got %q", e.DType)
-	}
-	for _, dim := range e.Shape {
-		if dim < 0 || (dim > 0 && size > bytes/dim) {
-			return fmt.Errorf("shape %v must fit into the file", e.Shape)
-		}
-		size *= dim
-	}
-	if e.Offsets[0] < 0 || e.Offsets[1] > bytes || e.Offsets[1]-e.Offsets[0] != size {
-		return fmt.Errorf("data_offsets %v must be %d bytes of %d", e.Offsets, size, bytes)
-	}
-	return nil
 }
 
 // Names are in the order of the file.
@@ -180,7 +115,7 @@ func (f *File) Close() error {
 
 // Write makes a file in one step: a reader sees all of it or none. Metadata may be nil.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	file, err := os.CreateTemp(dirOf(path), ".safetensors-*")
+	file, err := createBeside(path)
 	if err != nil {
 		return err
 	}
@@ -188,9 +123,6 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	out := bufio.NewWriterSize(file, 1<<20)
 	if err = encode(out, tensors, metadata); err == nil {
 		err = out.Flush()
-	}
-	if err == nil {
-		err = file.Chmod(0o644)
 	}
 	if err == nil {
 		err = file.Sync()
@@ -204,6 +136,21 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	return os.Rename(file.Name(), path)
 }
 
+// createBeside makes a file with the permissions of any new file of this user, which os.CreateTemp does not.
+func createBeside(path string) (*os.File, error) {
+	for {
+		var random [8]byte
+		if _, err := rand.Read(random[:]); err != nil {
+			return nil, err
+		}
+		name := filepath.Join(dirOf(path), fmt.Sprintf(".safetensors-%x", random))
+		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return file, err
+		}
+	}
+}
+
 func dirOf(path string) string {
 	if slash := strings.LastIndexByte(path, '/'); slash >= 0 {
 		return path[:slash+1]
@@ -214,10 +161,13 @@ func dirOf(path string) string {
 func encode(out io.Writer, tensors []Tensor, metadata map[string]string) error {
 	header := map[string]interface{}{}
 	if metadata != nil {
-		header["__metadata__"] = metadata
+		header[metadataName] = metadata
 	}
 	offset := int64(0)
 	for _, tensor := range tensors {
+		if tensor.Name == metadataName || !utf8.ValidString(tensor.Name) {
+			return fmt.Errorf("the name of a tensor must be UTF-8 and not %s; got %q", metadataName, tensor.Name)
+		}
 		end := offset + int64(len(tensor.Data))
 		shape := tensor.Shape
 		if shape == nil {

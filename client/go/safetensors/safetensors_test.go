@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
 
 	"github.com/sparsefw/sparsefw/client/go/safetensors"
@@ -15,6 +16,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	tensors := []safetensors.Tensor{
 		{Name: "weight", DType: "F32", Shape: []int64{2, 3}, Data: bytes.Repeat([]byte{1, 2, 3, 4}, 6)},
 		{Name: "empty", DType: "I8", Shape: []int64{0, 5}, Data: nil},
+		{Name: "without columns", DType: "F32", Shape: []int64{5, 0}, Data: nil},
 		{Name: "scalar", DType: "BF16", Shape: []int64{}, Data: []byte{7, 8}},
 	}
 	if err := safetensors.Write(path, tensors, map[string]string{"format": "pt"}); err != nil {
@@ -25,7 +27,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if file.Metadata["format"] != "pt" || len(file.Names()) != 3 {
+	if file.Metadata["format"] != "pt" || len(file.Names()) != len(tensors) {
 		t.Errorf("%v %v", file.Metadata, file.Names())
 	}
 	for _, want := range tensors {
@@ -87,6 +89,27 @@ func TestDamagedFilesAreErrors(t *testing.T) {
 		"backwards": good(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8),
 		"overlap": good(`{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},`+
 			`"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}`, 8),
+		"hole": good(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},`+
+			`"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3),
+		"tail": good(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 2),
+		"name twice": good(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},`+
+			`"\u0061":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`, 2),
+		"metadata twice":  good(`{"__metadata__":{},"__metadata__":{}}`, 0),
+		"key twice":       good(`{"__metadata__":{"a":"1","a":"2"}}`, 0),
+		"metadata null":   good(`{"__metadata__":{"a":null}}`, 0),
+		"field twice":     good(`{"a":{"dtype":"U8","shape":[1],"shape":[2],"data_offsets":[0,2]}}`, 2),
+		"unknown field":   good(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"color":1}}`, 1),
+		"field's case":    good(`{"a":{"DType":"U8","shape":[1],"data_offsets":[0,1]}}`, 1),
+		"missing shape":   good(`{"a":{"dtype":"U8","data_offsets":[0,1]}}`, 1),
+		"shape null":      good(`{"a":{"dtype":"U8","shape":null,"data_offsets":[0,1]}}`, 1),
+		"fraction":        good(`{"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}}`, 1),
+		"one offset":      good(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0]}}`, 0),
+		"three offsets":   good(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}}`, 1),
+		"half a byte":     good(`{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}`, 1),
+		"negative, empty": good(`{"a":{"dtype":"U8","shape":[0,-1],"data_offsets":[0,0]}}`, 0),
+		"not UTF-8":       good("{\"\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1),
+		"leading blank":   good(` {}`, 0),
+		"text afterwards": good(`{} x`, 0),
 	} {
 		if _, err := safetensors.New(bytes.NewReader(content), int64(len(content))); err == nil {
 			t.Errorf("%s: no error", name)
@@ -96,5 +119,41 @@ func TestDamagedFilesAreErrors(t *testing.T) {
 		{Name: "a", DType: "F32", Shape: []int64{2}, Data: make([]byte, 7)}}, nil)
 	if err == nil {
 		t.Error("a tensor of the wrong size was written")
+	}
+}
+
+func TestEveryDTypeAndAnEmptyTensorBesideAnotherAreRead(t *testing.T) {
+	header := `{"b":{"dtype":"F4","shape":[4],"data_offsets":[0,2]},"a":{"dtype":"F32","shape":[5,0],` +
+		`"data_offsets":[0,0]},"c":{"dtype":"F64","shape":[9223372036854775807,9,0],"data_offsets":[2,2]}}`
+	content := append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header+"xy"...)
+	file, err := safetensors.New(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := file.Names(); !reflect.DeepEqual(names, []string{"a", "b", "c"}) {
+		t.Errorf("%v", names)
+	}
+	if b, err := file.Read("b"); err != nil || string(b.Data) != "xy" {
+		t.Errorf("%v %v", b, err)
+	}
+}
+
+func TestNamesThatCannotBeReadBackAreNotWritten(t *testing.T) {
+	for _, name := range []string{"__metadata__", "\xff"} {
+		err := safetensors.Write(filepath.Join(t.TempDir(), "x"), []safetensors.Tensor{{Name: name, DType: "U8", Shape: []int64{0}}}, nil)
+		if err == nil {
+			t.Errorf("%q was written", name)
+		}
+	}
+}
+
+func TestAFileHasThePermissionsOfANewFile(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o027))
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	if err := safetensors.Write(path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
