@@ -1,13 +1,10 @@
 #include "client/cpp/cli/credentials.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/src/credentials/small_file.h"
 #include "sparsefw/client/tls.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -16,14 +13,10 @@ namespace sparsefw::cli {
 namespace {
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return FileError(path + ": cannot be read: " + std::strerror(errno));
-  }
-  absl::StripAsciiWhitespace(&token);
-  if (token.empty()) return FileError(path + ": must hold a token; it is empty");
+  auto token = client::internal::ReadSmallFile(path);
+  if (!token.ok()) return FileError(token.status());
+  absl::StripAsciiWhitespace(&*token);
+  if (token->empty()) return FileError(path + ": must hold a token; it is empty");
   return token;
 }
 

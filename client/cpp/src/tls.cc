@@ -2,13 +2,10 @@
 
 #include <grpcpp/security/credentials.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "absl/strings/match.h"
+#include "client/cpp/src/credentials/small_file.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -17,12 +14,7 @@ namespace {
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const std::string& kind) {
   if (path.empty()) return std::string();
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return Invalid("CLIENT_ARGUMENT", "%s: cannot be read: %s", path, std::strerror(errno));
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(std::string text, internal::ReadSmallFile(path));
   // gRPC would say nothing but that it cannot connect.
   if (!absl::StrContains(text, "-----BEGIN ") || !absl::StrContains(text, kind)) {
     return Invalid("CLIENT_ARGUMENT", "%s: must hold a %s in PEM", path, kind);

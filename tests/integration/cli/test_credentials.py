@@ -89,6 +89,9 @@ def test_bad_files_and_flags(server, authority, folder):
     cli.run("info", "--tls-ca", text).refused(2, "text.pem", "certificate in PEM")
     cli.run("info", "--tls-cert", text, "--tls-key", pair.key).refused(2, "text.pem", "certificate")
     cli.run("info", "--tls-cert", pair.certificate, "--tls-key", text).refused(2, "text.pem", "key")
+    for flags in (["--token-file", folder], ["--tls-ca", folder], ["--tls-cert", folder, "--tls-key", pair.key],
+                  ["--tls-cert", pair.certificate, "--tls-key", folder]):
+        cli.run("info", *flags).refused(2, f"{folder}: cannot be read", "Is a directory")
 
 
 def test_a_token_never_travels_in_plain_text(folder):
