@@ -6,6 +6,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/session.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/tensor_spec.h"
 #include "sparsefw/mask.h"
@@ -245,6 +246,20 @@ TEST_F(CommandsTest, FetchLeavesTensorsThatWereThereBefore) {
   fetch.output.out = Path("mask");
   SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
   EXPECT_THAT(server_.tensors.deleted, ElementsAre(options_.spec.gram()));
+}
+
+TEST_F(CommandsTest, DeleteWhoseAnswerIsLostDeletesTheInputsToo) {
+  v1::Job& job = server_.jobs.jobs["jobs/7"];
+  job.set_name("jobs/7");
+  job.mutable_spec()->set_weight(server_.tensors.Put(v1::TensorSpec(), "weight"));
+  (*job.mutable_spec()->mutable_labels())[kInputsLabel] = "delete";
+  server_.jobs.lost_deletes = 1;
+  DeleteOptions options;
+  options.common = options_.common;
+  options.job = "jobs/7";
+  SPARSEFW_EXPECT_OK(cli::Run(options, Console{out_, err_}));
+  EXPECT_EQ(out_.str(), "jobs/7 deleted\n");
+  EXPECT_EQ(server_.tensors.left(), 0u);
 }
 
 TEST_F(CommandsTest, FetchDeletesTheInputsOfADetachedJob) {

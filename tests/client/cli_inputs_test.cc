@@ -145,6 +145,13 @@ TEST_F(InputsTest, WhatIsThereIsReplacedOnlyWhenAskedFor) {
   SPARSEFW_EXPECT_OK(CheckWritable("--out", Path("empty"), false));
 }
 
+TEST_F(InputsTest, TooLittleMemoryIsAnErrorOfTheFile) {
+  const absl::Status status =
+      WithinMemory(OutOfMemory("big"), []() -> absl::Status { throw std::bad_alloc(); });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, "", "big: ", "memory"));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+}
+
 TEST_F(InputsTest, SameFileSeesThroughSpellingAndLinks) {
   std::ofstream(Path("a")) << "x";
   std::filesystem::create_symlink(Path("a"), Path("link"));

@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "sparsefw/client/tls.h"
 #include "tests/client/client_fixture.h"
+#include "tests/server/identity/make_certificate.h"
 #include "tests/testing/temp_folder.h"
 
 namespace sparsefw::client::testing {
@@ -56,21 +57,39 @@ TEST(TokenTest, HoldsPrintableCharactersOnly) {
 
 TEST(TlsCredentialsTest, FilesThatCannotBeUsed) {
   const TempFolder folder;
-  const std::string text = folder.File("text.pem");
-  const std::string certificate = folder.File("certificate.pem");
-  const std::string none = folder.File("none.pem");
-  WriteFile(text, "no PEM");
-  WriteFile(certificate, "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n");
-  const auto invalid = [](const std::string& words) {
-    return StatusIs(kInvalid, "CLIENT_ARGUMENT", words);
+  const auto write = [&folder](const std::string& name, const std::string& text) {
+    WriteFile(folder.File(name), text);
+    return folder.File(name);
   };
-  EXPECT_THAT(TlsCredentials({.ca = none, .certificate = "", .key = ""}), invalid("No such file"));
-  EXPECT_THAT(TlsCredentials({.ca = text, .certificate = "", .key = ""}), invalid(text));
-  EXPECT_THAT(TlsCredentials({.ca = "", .certificate = certificate, .key = ""}),
-              invalid("together"));
-  EXPECT_THAT(TlsCredentials({.ca = "", .certificate = "", .key = text}), invalid("together"));
-  EXPECT_THAT(TlsCredentials({.ca = "", .certificate = certificate, .key = certificate}),
-              invalid("PRIVATE KEY"));
+  const server::CertificatePair pair = server::MakeCertificate("client", -60, 60);
+  const std::string text = write("text.pem", "no PEM");
+  const std::string garbage =
+      write("garbage.pem", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n");
+  const std::string certificate = write("certificate.pem", pair.certificate);
+  const std::string key = write("certificate.key", pair.key);
+  const std::string encrypted = write("encrypted.key", pair.encrypted_key);
+  const std::string other = write("other.key", server::MakeCertificate("other", -60, 60).key);
+  const std::string none = folder.File("none.pem");
+  const auto refused = [](const TlsFiles& files, const std::string& path,
+                          const std::string& words) {
+    EXPECT_THAT(TlsCredentials(files), StatusIs(kInvalid, "CLIENT_ARGUMENT", path, words));
+  };
+  for (const auto& [path, words] : {std::pair(none, "No such file"),
+                                    {folder.File(""), "Is a directory"},
+                                    {text, "a certificate in PEM"},
+                                    {garbage, "a certificate in PEM"}}) {
+    refused({.ca = path, .certificate = "", .key = ""}, path, words);
+    refused({.ca = "", .certificate = path, .key = key}, path, words);
+  }
+  refused({.ca = "", .certificate = certificate, .key = ""}, "", "together");
+  refused({.ca = "", .certificate = "", .key = text}, "", "together");
+  refused({.ca = "", .certificate = certificate, .key = folder.File("")}, "", "Is a directory");
+  for (const std::string& path : {certificate, encrypted}) {
+    refused({.ca = "", .certificate = certificate, .key = path}, path, "not encrypted");
+  }
+  refused({.ca = "", .certificate = certificate, .key = other}, other,
+          "the key of the certificate");
+  EXPECT_THAT(TlsCredentials({.ca = certificate, .certificate = certificate, .key = key}), IsOk());
 }
 
 }  // namespace

@@ -103,6 +103,15 @@ grpc::Status FakePruneService::CancelJob(grpc::ServerContext*, const v1::CancelJ
   return grpc::Status::OK;
 }
 
+grpc::Status FakePruneService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                                         google::protobuf::Empty*) {
+  if (jobs.erase(request->name()) == 0) {
+    return Error(grpc::NOT_FOUND, "no job " + request->name(), "JOB_NOT_FOUND");
+  }
+  return lost_deletes-- > 0 ? grpc::Status(grpc::UNAVAILABLE, "connection reset")
+                            : grpc::Status::OK;
+}
+
 grpc::Status FakePruneService::WatchJob(grpc::ServerContext* context,
                                         const v1::WatchJobRequest* request,
                                         grpc::ServerWriter<v1::JobEvent>* writer) {

@@ -68,6 +68,8 @@ class FakeTensorService final : public v1::TensorService::Service {
   std::vector<int64_t> read_offsets;
   std::vector<std::string> create_request_ids;
   std::vector<std::string> deleted;  // uploads and tensors
+  // The upload or tensor is deleted, the answer is lost.
+  int lost_deletes = 0;
 
   // Drops every upload and tensor, as a restart does.
   void Forget();
@@ -140,6 +142,8 @@ class FakePruneService final : public v1::PruneService::Service {
   std::deque<grpc::Status> create_faults;
   // The job is made, the answer is lost.
   int lost_creates = 0;
+  // The job is deleted, the answer is lost.
+  int lost_deletes = 0;
   // The job is made, the answer takes longer than the client waits.
   int late_creates = 0;
   std::deque<WatchScript> watches;
@@ -170,6 +174,8 @@ class FakePruneService final : public v1::PruneService::Service {
                         v1::ListJobsResponse* response) override;
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                          v1::Job* job) override;
+  grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                         google::protobuf::Empty*) override;
   grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::JobEvent>* writer) override;
   grpc::Status Prune(

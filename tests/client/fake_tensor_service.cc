@@ -216,7 +216,9 @@ grpc::Status FakeTensorService::DeleteUpload(grpc::ServerContext*,
                                              google::protobuf::Empty*) {
   MutexLock lock(mutex_);
   deleted.push_back(request->name());
-  return uploads_.erase(request->name()) == 1 ? grpc::Status::OK : NoUpload(request->name());
+  if (uploads_.erase(request->name()) == 0) return NoUpload(request->name());
+  return lost_deletes-- > 0 ? grpc::Status(grpc::UNAVAILABLE, "connection reset")
+                            : grpc::Status::OK;
 }
 
 grpc::Status FakeTensorService::GetTensor(grpc::ServerContext*, const v1::GetTensorRequest* request,
@@ -236,8 +238,11 @@ grpc::Status FakeTensorService::DeleteTensor(grpc::ServerContext*,
                                              google::protobuf::Empty*) {
   MutexLock lock(mutex_);
   deleted.push_back(request->name());
-  tensors_.erase(request->name());
-  return grpc::Status::OK;
+  if (tensors_.erase(request->name()) == 0) {
+    return Error(grpc::NOT_FOUND, "no tensor " + request->name(), "TENSOR_NOT_FOUND");
+  }
+  return lost_deletes-- > 0 ? grpc::Status(grpc::UNAVAILABLE, "connection reset")
+                            : grpc::Status::OK;
 }
 
 grpc::Status FakeTensorService::ReadTensor(grpc::ServerContext* context,

@@ -50,6 +50,20 @@ TEST_F(JobsTest, AnAnswerThatComesTooLateIsAskedForAgain) {
               StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
+TEST_F(JobsTest, ADeletionWhoseAnswerIsLostSucceeds) {
+  server_.jobs.lost_deletes = 1;
+  server_.jobs.jobs["jobs/7"];
+  SPARSEFW_EXPECT_OK(client_->DeleteJob("jobs/7"));
+  EXPECT_TRUE(server_.jobs.jobs.empty());
+  EXPECT_THAT(client_->DeleteJob("jobs/7"), StatusIs(absl::StatusCode::kNotFound, "JOB_NOT_FOUND"));
+
+  server_.tensors.lost_deletes = 1;
+  const std::string tensor = server_.tensors.Put(v1::TensorSpec(), "bytes");
+  SPARSEFW_EXPECT_OK(client_->DeleteTensor(tensor));
+  EXPECT_EQ(server_.tensors.left(), 0u);
+  EXPECT_THAT(client_->DeleteTensor(tensor), StatusIs(absl::StatusCode::kNotFound));
+}
+
 TEST_F(JobsTest, ARefusedSpecIsNotRetried) {
   server_.jobs.create_faults = {Error(grpc::INVALID_ARGUMENT,
                                       "keep must be in [1, group]; got keep=5, group=4",

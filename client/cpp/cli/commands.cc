@@ -287,7 +287,7 @@ absl::Status RunCommand(const Command& command, const Console& console) {
       [&](const auto& options) -> absl::Status {
         absl::Status status = Run(options, console);
         if constexpr (requires { options.common; }) {
-          return WithTrace(std::move(status), options.common.traceparent);
+          return WithTrace(WithHint(status, options.common), options.common.traceparent);
         } else {
           return status;
         }

@@ -1,13 +1,11 @@
 #include "client/cpp/cli/credentials.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/src/credentials/small_file.h"
+#include "sparsefw/client/error.h"
 #include "sparsefw/client/tls.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -16,26 +14,26 @@ namespace sparsefw::cli {
 namespace {
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return FileError(path + ": cannot be read: " + std::strerror(errno));
-  }
-  absl::StripAsciiWhitespace(&token);
-  if (token.empty()) return FileError(path + ": must hold a token; it is empty");
+  auto token = client::internal::ReadSmallFile(path);
+  if (!token.ok()) return FileError(token.status());
+  absl::StripAsciiWhitespace(&*token);
+  if (token->empty()) return FileError(path + ": must hold a token; it is empty");
   return token;
 }
 
 // A hint for a connection that could not be made, where gRPC's message says why.
-std::string_view ConnectHint(std::string_view message) {
+std::string_view ConnectHint(std::string_view message, const CommonOptions& common) {
   const auto has = [message](std::string_view part) {
     return message.find(part) != std::string_view::npos;
   };
   if (has("Connection refused") || has("No such file or directory")) {
     return "; is a server running there? sparsefw-server starts one";
   }
-  if (has("Socket closed")) return "; a server with TLS needs --tls-ca";
+  if (has("Socket closed")) {
+    if (common.tls_ca.empty()) return "; a server with TLS needs --tls-ca";
+    return common.tls_cert.empty() ? "; the server may ask for a certificate, --tls-cert"
+                                   : "; the server may not take the certificate of --tls-cert";
+  }
   if (has("wrong version number")) return "; a server without TLS takes no --tls-ca";
   if (has("certificate verify failed")) {
     return "; the CA of --tls-ca has not signed the server's certificate, or it is of another host";
@@ -57,7 +55,7 @@ absl::Status AddCredentials(const CommonOptions& common, client::ClientOptions* 
   return absl::OkStatus();
 }
 
-std::string MessageOf(const absl::Status& status) {
+absl::Status WithHint(const absl::Status& status, const CommonOptions& common) {
   std::string message(status.message());
   const std::string reason = ReasonOf(status);
   if (reason == "CREDENTIALS_MISSING") {
@@ -65,8 +63,8 @@ std::string MessageOf(const absl::Status& status) {
         "; --token-file or SPARSEFW_TOKEN gives a token, --tls-cert and --tls-key a "
         "certificate";
   }
-  if (reason == "UNREACHABLE") message += ConnectHint(message);
-  return message;
+  if (reason == "UNREACHABLE") message += ConnectHint(message, common);
+  return client::WithMessage(status, message);
 }
 
 }  // namespace sparsefw::cli

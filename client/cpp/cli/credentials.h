@@ -13,9 +13,9 @@ namespace sparsefw::cli {
 // Errors: exit code 2, about a file that cannot be used. No message holds a token.
 absl::Status AddCredentials(const CommonOptions& common, client::ClientOptions* options);
 
-// The error's message, and for credentials that the server does not accept which flags
+// The error, whose message also says for credentials that the server does not accept which flags
 // they come from, for a server that cannot be reached what may help.
-std::string MessageOf(const absl::Status& status);
+absl::Status WithHint(const absl::Status& status, const CommonOptions& common);
 
 }  // namespace sparsefw::cli
 

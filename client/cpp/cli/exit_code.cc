@@ -50,4 +50,8 @@ absl::Status FileError(std::string_view message) {
   return FileError(absl::InvalidArgumentError(View(message)));
 }
 
+absl::Status OutOfMemory(std::string_view path) {
+  return FileError(std::string(path) + ": there is too little memory for it");
+}
+
 }  // namespace sparsefw::cli

@@ -2,7 +2,9 @@
 #ifndef SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
 #define SPARSEFW_CLIENT_CLI_EXIT_CODE_H_
 
+#include <new>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/status/status.h"
 
@@ -32,6 +34,18 @@ absl::Status MarkRefusedOptions(absl::Status status);
 absl::Status FileError(absl::Status status);
 // `message` begins with the path.
 absl::Status FileError(std::string_view message);
+
+// A FileError: this machine has too little memory for `path`.
+absl::Status OutOfMemory(std::string_view path);
+// What `work` returns; `error` where memory runs out in it.
+template <typename Work>
+std::invoke_result_t<Work> WithinMemory(const absl::Status& error, const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return error;
+  }
+}
 
 }  // namespace sparsefw::cli
 

@@ -62,10 +62,13 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   if (!gram.ok()) return Failed(About(label, gram.status()));
   display.EndTransfer();
   display.StartTransfer("downloading", options.out);
-  const auto data = client->ReadTensor(gram->name(), on_transfer, call,
-                                       client::GramTensorSpec(options.dtype, inputs));
-  if (data.ok()) display.EndTransfer();
-  absl::Status status = data.ok() ? Write(options, *data, label) : data.status();
+  const absl::Status status = WithinMemory(OutOfMemory(options.out), [&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData data,
+                              client->ReadTensor(gram->name(), on_transfer, call,
+                                                 client::GramTensorSpec(options.dtype, inputs)));
+    display.EndTransfer();
+    return Write(options, data, label);
+  });
   if (!options.keep_tensors) DeleteTensors(*client, {gram->name()}, display);
   if (!status.ok()) return Failed(status);
 

@@ -46,9 +46,7 @@ void NarrowToFloat(Input& input) {
   input.file = values;
 }
 
-// `flatten`: all dimensions but the last are tokens.
-absl::StatusOr<Input> Load(std::string_view text, std::span<const DType> allowed, bool flatten) {
-  const FileRef ref = ParseFileRef(text);
+absl::StatusOr<Input> LoadFile(const FileRef& ref, std::span<const DType> allowed, bool flatten) {
   SPARSEFW_ASSIGN_OR_RETURN(FileTensor tensor, OpenTensor(ref.path, ref.tensor));
   Input input;
   input.path = ref.path;
@@ -79,6 +77,27 @@ absl::StatusOr<Input> Load(std::string_view text, std::span<const DType> allowed
   input.file = std::move(tensor.file);
   if (narrow) NarrowToFloat(input);
   return input;
+}
+
+// `flatten`: all dimensions but the last are tokens.
+absl::StatusOr<Input> Load(std::string_view text, std::span<const DType> allowed, bool flatten) {
+  const FileRef ref = ParseFileRef(text);
+  return WithinMemory(OutOfMemory(ref.path), [&] { return LoadFile(ref, allowed, flatten); });
+}
+
+absl::StatusOr<std::vector<std::byte>> Packed(const Input& input) {
+  Mask mask(input.rows, input.cols);
+  for (int64_t row = 0; row < input.rows; ++row) {
+    for (int64_t col = 0; col < input.cols; ++col) {
+      const std::byte value = input.bytes[static_cast<size_t>(row * input.cols + col)];
+      if (value > std::byte{1}) {
+        return FileError(absl::StrFormat("%s: a BOOL must be 0 or 1; got %d at [%d, %d]",
+                                         input.label, static_cast<int>(value), row, col));
+      }
+      mask.Set(row, col, value == std::byte{1});
+    }
+  }
+  return std::vector<std::byte>(mask.bytes().begin(), mask.bytes().end());
 }
 
 }  // namespace
@@ -143,18 +162,7 @@ absl::Status CheckShape(const Input& input, int64_t rows, int64_t cols, const In
 }
 
 absl::StatusOr<std::vector<std::byte>> PackMask(const Input& input) {
-  Mask mask(input.rows, input.cols);
-  for (int64_t row = 0; row < input.rows; ++row) {
-    for (int64_t col = 0; col < input.cols; ++col) {
-      const std::byte value = input.bytes[static_cast<size_t>(row * input.cols + col)];
-      if (value > std::byte{1}) {
-        return FileError(absl::StrFormat("%s: a BOOL must be 0 or 1; got %d at [%d, %d]",
-                                         input.label, static_cast<int>(value), row, col));
-      }
-      mask.Set(row, col, value == std::byte{1});
-    }
-  }
-  return std::vector<std::byte>(mask.bytes().begin(), mask.bytes().end());
+  return WithinMemory(OutOfMemory(input.path), [&] { return Packed(input); });
 }
 
 absl::Status CheckWritable(std::string_view flag, const std::string& path, bool overwrite) {

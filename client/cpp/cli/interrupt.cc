@@ -16,8 +16,11 @@ namespace sparsefw::cli {
 Interrupt::Interrupt(std::function<void(int)> first)
     : first_(std::move(first)), quit_(eventfd(0, EFD_CLOEXEC)) {
   sigemptyset(&signals_);
-  sigaddset(&signals_, SIGINT);
-  sigaddset(&signals_, SIGTERM);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction action = {};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&signals_, number);
+  }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   thread_ = std::thread([this] { Run(); });
 }

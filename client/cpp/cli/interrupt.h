@@ -1,4 +1,6 @@
-// SIGINT and SIGTERM: the first one asks a command to stop, the second one ends the program.
+// SIGINT and SIGTERM: the first one asks a command to stop, the second one ends the program. One
+// that was ignored at the start stays so: a script's shell ignores SIGINT for its background
+// commands.
 #ifndef SPARSEFW_CLIENT_CLI_INTERRUPT_H_
 #define SPARSEFW_CLIENT_CLI_INTERRUPT_H_
 

@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <string>
 #include <system_error>
 
 #include "client/cpp/cli/commands.h"
-#include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/options.h"
 #include "client/cpp/cli/output/progress.h"
@@ -62,7 +62,7 @@ absl::Status FinishOutput() {
 void PrintError(const absl::Status& status) {
   using namespace sparsefw::cli;  // NOLINT: this function is the program
   if (status.ok()) return;
-  std::cerr << "sparsefw-cli: " << sparsefw::client::Printable(MessageOf(status))
+  std::cerr << "sparsefw-cli: " << sparsefw::client::Printable(std::string(status.message()))
             << TraceNote(status) << std::endl;
 }
 

@@ -103,8 +103,14 @@ absl::Status WriteMasks(client::Client& client, const v1::Job& job, const std::s
   return Written(WriteSafetensors(path, tensors, ResultMetadata(job)), job);
 }
 
-absl::Status WritePruned(const v1::Job& job, const client::TensorData& data,
-                         const std::string& path) {
+absl::Status WritePruned(client::Client& client, const v1::Job& job, const std::string& path,
+                         ProgressDisplay& display, const client::CallOptions& call) {
+  v1::TensorSpec expected;
+  expected.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
+  *expected.mutable_dims() = job.shape();
+  SPARSEFW_ASSIGN_OR_RETURN(
+      const client::TensorData data,
+      Download(client, job.result().pruned_weight(), expected, path, display, call));
   const auto dtype = client::FromProto(data.tensor.spec().dtype());
   if (!dtype) return absl::InternalError(job.name() + ": the pruned weight has no dtype");
   const auto& labels = job.spec().labels();
@@ -185,17 +191,13 @@ absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const Outp
   if (job.shape_size() != 2) {
     return BadAnswer(job, "two dims", absl::StrFormat("[%s]", absl::StrJoin(job.shape(), ", ")));
   }
-  if (!output.out.empty()) {
-    SPARSEFW_RETURN_IF_ERROR(WriteMasks(client, job, output.out, display, call));
-  }
-  if (output.out_weights.empty()) return absl::OkStatus();
-  v1::TensorSpec expected;
-  expected.set_kind(v1::TENSOR_KIND_PRUNED_WEIGHT);
-  *expected.mutable_dims() = job.shape();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      const client::TensorData pruned,
-      Download(client, job.result().pruned_weight(), expected, output.out_weights, display, call));
-  return WritePruned(job, pruned, output.out_weights);
+  const auto write = [&](const std::string& path, const auto& writer) -> absl::Status {
+    if (path.empty()) return absl::OkStatus();
+    return WithinMemory(Written(OutOfMemory(path), job),
+                        [&] { return writer(client, job, path, display, call); });
+  };
+  SPARSEFW_RETURN_IF_ERROR(write(output.out, WriteMasks));
+  return write(output.out_weights, WritePruned);
 }
 
 }  // namespace sparsefw::cli

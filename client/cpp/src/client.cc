@@ -110,7 +110,7 @@ absl::Status Client::DeleteUpload(const std::string& name, const CallOptions& ca
   v1::DeleteUploadRequest request;
   request.set_name(name);
   google::protobuf::Empty empty;
-  return rpc_->Call("DeleteUpload", call, [&](grpc::ClientContext* context) {
+  return rpc_->Delete("DeleteUpload", call, [&](grpc::ClientContext* context) {
     return rpc_->tensors().DeleteUpload(context, request, &empty);
   });
 }
@@ -134,7 +134,7 @@ absl::Status Client::DeleteTensor(const std::string& name, const CallOptions& ca
   v1::DeleteTensorRequest request;
   request.set_name(name);
   google::protobuf::Empty empty;
-  return rpc_->Call("DeleteTensor", call, [&](grpc::ClientContext* context) {
+  return rpc_->Delete("DeleteTensor", call, [&](grpc::ClientContext* context) {
     return rpc_->tensors().DeleteTensor(context, request, &empty);
   });
 }
@@ -209,7 +209,7 @@ absl::Status Client::DeleteJob(const std::string& name, const CallOptions& call)
   v1::DeleteJobRequest request;
   request.set_name(name);
   google::protobuf::Empty empty;
-  return rpc_->Call("DeleteJob", call, [&](grpc::ClientContext* context) {
+  return rpc_->Delete("DeleteJob", call, [&](grpc::ClientContext* context) {
     return rpc_->jobs().DeleteJob(context, request, &empty);
   });
 }

@@ -222,6 +222,18 @@ absl::Status Rpc::Call(std::string_view method, const CallOptions& call, const A
   }
 }
 
+absl::Status Rpc::Delete(std::string_view method, const CallOptions& call,
+                         const Attempt& attempt) const {
+  bool lost = false;
+  return Call(method, call, [&](grpc::ClientContext* context) {
+    const grpc::Status answer = attempt(context);
+    if (lost && answer.error_code() == grpc::StatusCode::NOT_FOUND) return grpc::Status::OK;
+    // The server's own refusals have a reason.
+    lost = lost || (!answer.ok() && ReasonOf(StatusFromGrpc(answer)).empty());
+    return answer;
+  });
+}
+
 std::string NewRequestId() {
   absl::BitGen random;
   const auto high = absl::Uniform<uint64_t>(random);

@@ -70,6 +70,11 @@ class Rpc {
   absl::Status Call(std::string_view method, const CallOptions& call, const Attempt& attempt,
                     OnStop on_stop = OnStop::kCancel) const;
 
+  // Call, for a deletion: after an attempt whose answer was lost there is nothing left to delete,
+  // which is what it is to reach.
+  absl::Status Delete(std::string_view method, const CallOptions& call,
+                      const Attempt& attempt) const;
+
   Backoff NewBackoff() const;
   // After `failure`, which is worth another attempt: waits and returns OK, or
   // returns it (with "gave up after") when the time is up, or Stopped().

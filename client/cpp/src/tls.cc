@@ -2,31 +2,21 @@
 
 #include <grpcpp/security/credentials.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
-#include "absl/strings/match.h"
+#include "client/cpp/src/credentials/pem.h"
+#include "client/cpp/src/credentials/small_file.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::client {
 namespace {
 
-absl::StatusOr<std::string> ReadPem(const std::string& path, const std::string& kind) {
+absl::StatusOr<std::string> ReadPem(const std::string& path, bool (*holds)(std::string_view),
+                                    std::string_view what) {
   if (path.empty()) return std::string();
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return Invalid("CLIENT_ARGUMENT", "%s: cannot be read: %s", path, std::strerror(errno));
-  }
-  // gRPC would say nothing but that it cannot connect.
-  if (!absl::StrContains(text, "-----BEGIN ") || !absl::StrContains(text, kind)) {
-    return Invalid("CLIENT_ARGUMENT", "%s: must hold a %s in PEM", path, kind);
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(std::string text, internal::ReadSmallFile(path));
+  if (!holds(text)) return Invalid("CLIENT_ARGUMENT", "%s: must hold %s in PEM", path, what);
   return text;
 }
 
@@ -39,9 +29,18 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(const T
                    files.key.empty() ? "certificate" : "key");
   }
   grpc::SslCredentialsOptions options;
-  SPARSEFW_ASSIGN_OR_RETURN(options.pem_root_certs, ReadPem(files.ca, "CERTIFICATE"));
-  SPARSEFW_ASSIGN_OR_RETURN(options.pem_cert_chain, ReadPem(files.certificate, "CERTIFICATE"));
-  SPARSEFW_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem(files.key, "PRIVATE KEY"));
+  SPARSEFW_ASSIGN_OR_RETURN(options.pem_root_certs,
+                            ReadPem(files.ca, internal::HoldsCertificate, "a certificate"));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      options.pem_cert_chain,
+      ReadPem(files.certificate, internal::HoldsCertificate, "a certificate"));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      options.pem_private_key,
+      ReadPem(files.key, internal::HoldsPrivateKey, "a private key that is not encrypted"));
+  if (!files.key.empty() && !internal::IsPair(options.pem_cert_chain, options.pem_private_key)) {
+    return Invalid("CLIENT_ARGUMENT", "%s: must hold the key of the certificate in %s", files.key,
+                   files.certificate);
+  }
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::SslCredentials(options);
   if (credentials == nullptr) {
     return Invalid("CLIENT_ARGUMENT", "gRPC cannot use the certificates%s", "");

@@ -14,6 +14,7 @@ import sparsefw.aio
 from layers import ENDLESS, Layer
 from sparsefw import _core
 from sparsefw._rpc.session import Session
+from sparsefw._rpc.sync import SyncTransport
 from sparsefw.client import stoppable
 from support.processes import HANG
 
@@ -58,6 +59,27 @@ def test_leaving_a_tensor_with_an_error_asynchronously(restartable):
 
     asyncio.run(leave(False))
     asyncio.run(leave(True))
+
+
+def test_a_deletion_whose_answer_is_lost(client, monkeypatch):
+    unary, lost = SyncTransport.unary, []
+
+    async def losing(self, method, request, timeout):
+        answer = await unary(self, method, request, timeout)
+        if method.name.startswith("Delete") and method.name not in lost:
+            lost.append(method.name)
+            raise LOST
+        return answer
+
+    monkeypatch.setattr(SyncTransport, "unary", losing)
+    layer = Layer()
+    result = client.prune(layer.weight, layer.gram, sparsity=0.5, method="wanda")
+    tensor = client.upload(layer.weight)
+    for what in (result.job, tensor):
+        client.delete(what)
+        with pytest.raises(sparsefw.NotFound):
+            client.delete(what)
+    assert sorted(lost) == ["DeleteJob", "DeleteTensor"]
 
 
 def test_arrays_of_a_job_that_was_not_queued(restartable, monkeypatch):

@@ -1,4 +1,6 @@
 """Completion of both programs in the shells themselves, against what --help prints."""
+import os
+import pty
 import re
 import shlex
 import shutil
@@ -21,7 +23,7 @@ FILE_FLAGS = {"--weights", "--gram", "--activations", "--warm-mask", "--saliency
 PATHS = ("FILE", "FOLDER", "PATH")
 
 
-def complete(program, *words, folder=None):
+def complete(program, *words, folder=None, path=BIN_DIR):
     """What bash offers behind `program words...`; bash splits words at ':' and '='."""
     split = [part for word in words for part in (re.split("([:=])", word) if word else [""])
              if part or not word]
@@ -32,7 +34,7 @@ def complete(program, *words, folder=None):
       printf '%s\\n' "${{COMPREPLY[@]}}" """
     done = subprocess.run(["bash", "--norc", "-c", script, "bash", *split], capture_output=True,
                           text=True, cwd=folder, check=True,
-                          env={**clean_environment(), "PATH": f"{BIN_DIR}:/usr/bin:/bin"})
+                          env={**clean_environment(), "PATH": f"{path}:/usr/bin:/bin"})
     assert done.stderr == "", done.stderr
     return [line for line in done.stdout.split("\n") if line]
 
@@ -165,7 +167,13 @@ SHELL_WORDS = [
     ("sparsefw-cli submit --weights two.sa", ["two.safetensors"]),
     ("sparsefw-cli submit --weights two.safetensors:a", ["two.safetensors:a.weight"]),
     ("sparsefw-server --log-format t", ["text"]),
+    ("sparsefw-cli submit --weights evil.safetensors:", ["evil.safetensors:$(touch${IFS}made)"]),
 ]
+
+
+def write_files(folder):
+    safetensors.write(folder / "two.safetensors", {"a.weight": np.zeros((2, 2), "<f4")})
+    safetensors.write(folder / "evil.safetensors", {"$(touch${IFS}made)": np.zeros((2, 2), "<f4")})
 
 
 def in_shell(command, folder, **options):
@@ -173,21 +181,81 @@ def in_shell(command, folder, **options):
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=True, **options).stdout
 
 
+def hostile(text):
+    """Runs as `sh` where a shell expands it."""
+    return [f"a$({text})", f"a`{text}`", f"a;{text};", f"a'{text}'", "a b"]
+
+
+MAKES_A_FILE = "touch${IFS}made"
+
+
+def bash_line(share, folder, line):
+    """The line as bash leaves it behind a tab."""
+    script = f"source {share}/bash-completion/completions/sparsefw-cli; PS1=; " + (
+        """keep() { printf %s "$READLINE_LINE" >line; exit; }; bind -x '"\\C-x": keep'\n""")
+    main, terminal = pty.openpty()
+    env = {**clean_environment(), "PATH": f"{BIN_DIR}:/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb"}
+    shell = subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], stdin=terminal, stdout=terminal,
+                             stderr=terminal, cwd=folder, env=env, start_new_session=True)
+    os.close(terminal)
+    os.write(main, f"{script}{line}\t\x18".encode())
+    try:
+        while os.read(main, 65536):
+            pass
+    except OSError:  # the other side is closed
+        pass
+    os.close(main)
+    shell.wait(timeout=HANG)
+    return (folder / "line").read_text()
+
+
+def test_names_that_a_shell_would_run(share, folder):
+    """Tensors of a downloaded file, files, words of the line and jobs of a server."""
+    names = hostile(MAKES_A_FILE)
+    for index, name in enumerate(names):
+        safetensors.write(folder / f"evil{index}.safetensors", {name: np.zeros((2, 2), "<f4")})
+        (folder / f"file{name}").touch()
+        words = ["sparsefw-cli", "submit", "--weights", f"evil{index}.safetensors:"]
+        assert complete(*words, folder=folder) == [name]
+        assert complete("sparsefw-cli", "submit", "--weights", f"file{name}", folder=folder) == [f"file{name}"]
+        # As sed would take it from the line.
+        complete("sparsefw-cli", "submit", f"x//;e{MAKES_A_FILE}", "", folder=folder)
+        complete("sparsefw-cli", "submit", "--sweep", "x//;etouch\tmade;=", folder=folder)
+        line = bash_line(share, folder, " ".join(words))
+        assert shlex.split(line, posix=True) == [*words[:-1], words[-1] + name]
+        # Nor once the line is run.
+        subprocess.run(["bash", "-c", "sparsefw-cli() { :; }; " + line], cwd=folder, check=True)
+        assert not (folder / "made").exists(), name
+
+
+def test_jobs_that_a_shell_would_run(folder):
+    """Of a server that is not to be trusted: a program in place of sparsefw-cli that lists what one might send."""
+    program = folder / "sparsefw-cli"
+    names = [f"jobs/{name}" for name in hostile(MAKES_A_FILE) if " " not in name]
+    listed = folder / "listed"
+    listed.write_text("".join(f"{name} QUEUED\n" for name in names))
+    program.write_text(f'#!/bin/sh\n[ "$1" = list ] && exec cat {listed}\nexec {BIN_DIR}/sparsefw-cli "$@"\n')
+    program.chmod(0o755)
+    assert complete("sparsefw-cli", "status", "jobs/", folder=folder, path=folder) == names
+    assert not (folder / "made").exists()
+
+
 def test_fish(share, folder):
     if not shutil.which("fish"):
         pytest.skip("fish is not installed")
-    safetensors.write(folder / "two.safetensors", {"a.weight": np.zeros((2, 2), "<f4")})
+    write_files(folder)
     for line, expected in SHELL_WORDS:
         program = line.split()[0]
         script = f"source {share}/fish/vendor_completions.d/{program}.fish; complete -C '{line}'"
         assert sorted(in_shell(["fish", "-c", script], folder).split()) == expected, line
+        assert not (folder / "made").exists(), line
 
 
 def test_zsh(share, folder):
     """Zsh completes only for people: a terminal of its own types the line, a tab and a return."""
     if not shutil.which("zsh"):
         pytest.skip("zsh is not installed")
-    safetensors.write(folder / "two.safetensors", {"a.weight": np.zeros((2, 2), "<f4")})
+    write_files(folder)
     for line, expected in SHELL_WORDS:
         if len(expected) > 1:
             continue
@@ -202,4 +270,5 @@ def test_zsh(share, folder):
         (folder / "line").unlink(missing_ok=True)
         in_shell(["zsh", "-f", "-c", script], folder, timeout=HANG)
         *before, _ = line.split()
-        assert (folder / "line").read_text().split() == [*before, *expected], line
+        assert shlex.split((folder / "line").read_text()) == [*before, *expected], line
+        assert not (folder / "made").exists(), line

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from support.certificates import Authority
+from support.certificates import Authority, openssl
 from support.identity import TOKENS, write_tokens
 from support.processes import Cli
 
@@ -59,12 +59,13 @@ def test_what_does_not_connect(server, authority, folder):
     quick = ["--timeout", "2s", "--retry-for", "1s"]
     ca = ["--tls-ca", authority.certificate]
     cli.run("info", *quick).refused(3, "no server could be reached", "a server with TLS needs --tls-ca")
-    cli.run("info", *ca, *quick).refused(3, "no server could be reached")
     other = Authority(folder, "other")
     cli.run("info", "--tls-ca", other.certificate, *pair.cli(), *quick).refused(
         3, "no server could be reached", "the CA of --tls-ca has not signed")
     cli.run("info", *ca, *other.client("alice").cli(), *quick).refused(
         3, "no server could be reached")
+    done = cli.run("info", *ca, *quick).refused(3, "the server may ask for a certificate, --tls-cert")
+    assert "needs --tls-ca" not in done.err
     cli.run("info", *ca, *pair.cli(), *quick).expect(0)
 
 
@@ -89,6 +90,22 @@ def test_bad_files_and_flags(server, authority, folder):
     cli.run("info", "--tls-ca", text).refused(2, "text.pem", "certificate in PEM")
     cli.run("info", "--tls-cert", text, "--tls-key", pair.key).refused(2, "text.pem", "certificate")
     cli.run("info", "--tls-cert", pair.certificate, "--tls-key", text).refused(2, "text.pem", "key")
+    for flags in (["--token-file", folder], ["--tls-ca", folder], ["--tls-cert", folder, "--tls-key", pair.key],
+                  ["--tls-cert", pair.certificate, "--tls-key", folder]):
+        cli.run("info", *flags).refused(2, f"{folder}: cannot be read", "Is a directory")
+
+
+def test_credentials_that_only_look_like_some(authority, folder):
+    """Refused before anything is sent, for gRPC says no more than that it cannot connect."""
+    cli = Cli("127.0.0.1:1")
+    pair, other = authority.client("alice"), authority.client("alice")
+    garbage, encrypted = folder / "garbage.pem", folder / "encrypted.key"
+    garbage.write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+    openssl("ec", "-in", pair.key, "-aes128", "-passout", "pass:secret", "-out", encrypted, folder=folder)
+    cli.run("info", "--tls-ca", garbage).refused(2, "garbage.pem", "certificate in PEM")
+    cli.run("info", "--tls-cert", garbage, "--tls-key", pair.key).refused(2, "garbage.pem", "certificate in PEM")
+    for key, words in ((encrypted, "not encrypted"), (other.key, "key of the certificate in")):
+        cli.run("info", "--tls-cert", pair.certificate, "--tls-key", key).refused(2, str(key), words)
 
 
 def test_a_token_never_travels_in_plain_text(folder):

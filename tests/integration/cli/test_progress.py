@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from support.layers import ENDLESS
-from support.processes import finish
+from support.processes import Cli, finish
 from support.terminal import InterruptAt, Screen, run_on_terminal
 
 LONG = ("--method", "sparsefw", "--iterations", "4000", "--report-every", "20")
@@ -150,6 +150,21 @@ def test_a_process_without_a_terminal_dies_of_an_interrupt_while_it_watches(cli,
     for line in process.stderr:
         if line.startswith("iteration"):
             break
+    process.send_signal(signal.SIGTERM)
+    assert finish(process).code == -signal.SIGTERM
+    cli.run("cancel", job).expect(0)
+
+
+def test_an_interrupt_that_was_ignored_at_the_start_stays_so(shared_server, big_layer):
+    """As a script's shell has it for `sparsefw-cli ... &`."""
+    cli = Cli(shared_server.address, prefix=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"))
+    job = cli.run(*big_layer.submit("--detach", *ENDLESS, out=False)).expect(0).out.strip()
+    process = cli.start("watch", job)
+    for line in process.stderr:
+        if line.startswith("iteration"):
+            process.send_signal(signal.SIGINT)
+            break
+    assert next(process.stderr).startswith("iteration")
     process.send_signal(signal.SIGTERM)
     assert finish(process).code == -signal.SIGTERM
     cli.run("cancel", job).expect(0)

@@ -193,6 +193,18 @@ def test_missing_file_folder_and_device(cli, layer, folder):
     refused(cli, layer, 2, ["/dev/null"], "--gram", "/dev/null")
 
 
+@pytest.mark.skipif(bool(os.environ.get("SPARSEFW_SANITIZER")), reason="it reserves address space of its own")
+def test_too_little_memory(layer, folder):
+    """What is too much is refused before any of it is used: the file has a header and a hole."""
+    path, count = folder / "huge.safetensors", 1 << 30
+    header = json.dumps({"w": {"dtype": "F64", "shape": [1 << 15, 1 << 15], "data_offsets": [0, 8 * count]}})
+    safetensors.write_raw(path, header.encode(), b"")
+    os.truncate(path, path.stat().st_size + 8 * count)
+    # There is room for the mapped file, not for its float32 values.
+    limited = Cli("127.0.0.1:1", prefix=("prlimit", "--as=%d" % (10 << 30)))
+    refused(limited, layer, 2, ["huge.safetensors", "too little memory"], "--weights", path)
+
+
 def test_unreadable_file(shared_server, layer, folder):
     layer.weights_file.chmod(0)
     if os.geteuid() == 0:

@@ -11,6 +11,10 @@ from pathlib import Path
 
 from support.ports import hold_port
 
+# A shell has its background commands ignore SIGINT, and what they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 BIN_DIR = Path(os.environ.get("SPARSEFW_BIN_DIR", "build/bin")).resolve()
 # Seconds that any wait may take: one that is not over then is never over. It says nothing about speed,
 # so it is the same on a busy machine and under a sanitizer.

@@ -12,20 +12,35 @@ _sparsefw_cli_commands() {
   "${COMP_WORDS[0]}" --help 2>/dev/null | sed -nE '/^Subcommands:/,$ s/^  ([a-z-]+) .*/\1/p'
 }
 
+# The type of flag $1 among the flags $2.
+_sparsefw_cli_type() {
+  local flag type
+  while read -r flag type; do
+    [[ $flag != "$1" ]] || echo "$type"
+  done <<<"$2"
+}
+
 # The values that a type names, "open-loop|line-search"; nothing where there is no list.
 _sparsefw_cli_values() {
   local values=$1
   [[ $values == *'|'* ]] || return
   values=${values/A:B/1:4|2:4|4:8}
   values=${values/cuda:N/cuda:0}
-  echo "${values//|/ }"
+  echo "${values//|/$'\n'}"
 }
 
-# Words that match the text at the cursor. Bash splits words at ':' where
-# COMP_WORDBREAKS has it and replaces only what follows.
+# Of the lines of standard input those that, behind $2, match the text at the cursor. Tensors and jobs have names
+# that somebody else chose: nothing here may expand them, as compgen -W does, nor may the line once it is run.
+# So they are quoted for bash, which sets COMP_TYPE; zsh and fish quote by themselves. Bash splits words at ':'
+# where COMP_WORDBREAKS has it and replaces only what follows.
 _sparsefw_cli_reply() {
-  local text=$1 prefix=
-  mapfile -t COMPREPLY < <(compgen -W "$2" -- "$text")
+  local text=$1 before=${2-} prefix= word quoted
+  while IFS= read -r word; do
+    [[ -n $word ]] || continue
+    quoted=$word
+    [[ -z ${COMP_TYPE-} ]] || printf -v quoted %q "$word"
+    [[ $before$word != "$text"* && $before$quoted != "$text"* ]] || COMPREPLY+=("$before$quoted")
+  done
   if [[ $text == *:* && $COMP_WORDBREAKS == *:* ]]; then
     prefix=${text%"${text##*:}"}
     COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
@@ -43,18 +58,17 @@ _sparsefw_cli_tensors() {
   bytes=$(od -An -N8 -t u8 -- "$1" 2>/dev/null)
   ((bytes > 1 && bytes < 10000000)) || return
   tail -c +9 -- "$1" | head -c "$bytes" |
-    grep -aoE '"[^"\\]+": *\{ *"(dtype|shape|data_offsets)"' | cut -d'"' -f2
+    grep -aoE '"[^"\\[:cntrl:]]+": *\{ *"(dtype|shape|data_offsets)"' | cut -d'"' -f2
 }
 
 # FILE[:TENSOR]
 _sparsefw_cli_tensor() {
-  local file=${1%:*} names
+  local file=${1%:*}
   if [[ $1 != *:* || ! -f $file ]]; then
     _sparsefw_cli_files "$1"
     return
   fi
-  mapfile -t names < <(_sparsefw_cli_tensors "$file")
-  _sparsefw_cli_reply "$1" "${names[*]/#/$file:}"
+  _sparsefw_cli_reply "$1" "$file:" < <(_sparsefw_cli_tensors "$file")
 }
 
 # The newest jobs of the server that the command line names.
@@ -82,18 +96,17 @@ _sparsefw_cli_sweep() {
   fi
   if [[ -z $key ]]; then
     compopt -o nospace 2>/dev/null
-    mapfile -t COMPREPLY < <(compgen -S = -W "alpha sparsity method pattern swaps reconstruct \
-      joint" -- "$text")
+    _sparsefw_cli_reply "$text" < <(printf '%s=\n' alpha sparsity method pattern swaps reconstruct joint)
     return
   fi
   [[ $text != *,* ]] || done+="${text%,*},"
   case $key in
-    swaps | reconstruct | joint) values="on off" ;;
-    alpha) values="0 0.5 0.9" ;;
-    sparsity) values="0.5 0.6 0.7" ;;
-    *) values=$(_sparsefw_cli_values "$(sed -n "s/^--$key //p" <<<"$flags")") ;;
+    swaps | reconstruct | joint) values=$'on\noff' ;;
+    alpha) values=$'0\n0.5\n0.9' ;;
+    sparsity) values=$'0.5\n0.6\n0.7' ;;
+    *) values=$(_sparsefw_cli_values "$(_sparsefw_cli_type "--$key" "$flags")") ;;
   esac
-  _sparsefw_cli_reply "${text##*,}" "$values"
+  _sparsefw_cli_reply "${text##*,}" <<<"$values"
   COMPREPLY=("${COMPREPLY[@]/#/$done}")
 }
 
@@ -123,19 +136,19 @@ _sparsefw_cli() {
   fi
   local flags type
   flags=$(_sparsefw_cli_flags "$command")
-  type=$(sed -n "s/^$flag //p" <<<"$flags")
+  type=$(_sparsefw_cli_type "$flag" "$flags")
   case $type in
     FILE*:TENSOR*) _sparsefw_cli_tensor "$text" ;;
     FILE* | FOLDER | PATH) _sparsefw_cli_files "$text" ;;
     KEY=VALUE\[*) _sparsefw_cli_sweep "$key" "$text" "$flags" ;;
-    ?*) _sparsefw_cli_reply "$text" "$(_sparsefw_cli_values "$type")" ;;
+    ?*) _sparsefw_cli_reply "$text" < <(_sparsefw_cli_values "$type") ;;
     *)
       if [[ $text == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(cut -d' ' -f1 <<<"$flags")" -- "$text")
+        _sparsefw_cli_reply "$text" < <(cut -d' ' -f1 <<<"$flags")
       elif [[ -z $command ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_commands)" -- "$text")
+        _sparsefw_cli_reply "$text" < <(_sparsefw_cli_commands)
       elif "${COMP_WORDS[0]}" "$command" --help 2>/dev/null | grep -q '^Usage: .* JOB '; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_sparsefw_cli_jobs)" -- "$text")
+        _sparsefw_cli_reply "$text" < <(_sparsefw_cli_jobs)
       fi
       ;;
   esac

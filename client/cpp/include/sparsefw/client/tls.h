@@ -21,8 +21,8 @@ struct TlsFiles {
 };
 
 // For ClientOptions::credentials. The files are read once.
-// Errors: InvalidArgument (CLIENT_ARGUMENT): a file that cannot be read or holds no
-// PEM, a certificate without a key or the other way round.
+// Errors: InvalidArgument (CLIENT_ARGUMENT): a file that cannot be read or holds no certificate or
+// no unencrypted key in PEM, a certificate without its key or the other way round.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(const TlsFiles& files);
 
 }  // namespace sparsefw::client

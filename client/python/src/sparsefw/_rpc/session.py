@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf import duration_pb2
+from google.protobuf import duration_pb2, empty_pb2
 
 from sparsefw import errors
 from sparsefw._rpc import wire
@@ -78,17 +78,27 @@ class Session:
         if isinstance(error, errors.Unavailable) and not error.reason:
             await self.transport.reconnect(_RECONNECT)
 
-    async def call(self, method: Method[Response], request: Any, timeout: float | None = None) -> Response:
+    async def call(
+        self,
+        method: Method[Response],
+        request: Any,
+        timeout: float | None = None,
+        deleted: Response | None = None,
+    ) -> Response:
         """A call that is safe to repeat, until it succeeds, fails for good, or retrying took too long.
 
-        One that is not answered in time is made three times.
+        One that is not answered in time is made three times. `deleted` is what a deletion answers: also where
+        nothing is found after an attempt whose answer was lost.
         """
         timeout = timeout or self.options.call_timeout
-        backoff, silent = self.backoff(), 0
+        backoff, silent, lost = self.backoff(), 0, False
         while True:
             try:
                 return await self.transport.unary(method, request, timeout)
             except Error as error:
+                if lost and deleted is not None and isinstance(error, errors.NotFound):
+                    return deleted
+                lost = lost or not error.reason  # the server's own refusals have one
                 if isinstance(error, errors.DeadlineExceeded) and not error.reason:
                     silent += 1
                     error = error.with_message(
@@ -105,6 +115,9 @@ class Session:
                     raise
                 await self.wait_to_retry(error, backoff)
 
+    async def _delete(self, method: Method[empty_pb2.Empty], request: Any) -> None:
+        await self.call(method, request, deleted=empty_pb2.Empty())
+
     async def get_tensor(self, name: str) -> tensor_pb2.Tensor:
         return await self.call(wire.GET_TENSOR, tensor_service_pb2.GetTensorRequest(name=name))
 
@@ -117,7 +130,7 @@ class Session:
         return await self.call(wire.SUM_GRAMS, request)
 
     async def delete_tensor(self, name: str) -> None:
-        await self.call(wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
+        await self._delete(wire.DELETE_TENSOR, tensor_service_pb2.DeleteTensorRequest(name=name))
 
     async def list_tensors(self, kinds: Sequence[int], owner: str, limit: int) -> list[tensor_pb2.Tensor]:
         request = tensor_service_pb2.ListTensorsRequest(owner=owner)
@@ -129,7 +142,7 @@ class Session:
         return await self._all_pages(wire.LIST_UPLOADS, request, lambda page: page.uploads, limit)
 
     async def delete_upload(self, name: str) -> None:
-        await self.call(wire.DELETE_UPLOAD, tensor_service_pb2.DeleteUploadRequest(name=name))
+        await self._delete(wire.DELETE_UPLOAD, tensor_service_pb2.DeleteUploadRequest(name=name))
 
     async def _all_pages(
         self,
@@ -177,7 +190,7 @@ class Session:
         return await self.call(wire.CANCEL_JOB, prune_service_pb2.CancelJobRequest(name=name))
 
     async def delete_job(self, name: str) -> None:
-        await self.call(wire.DELETE_JOB, prune_service_pb2.DeleteJobRequest(name=name))
+        await self._delete(wire.DELETE_JOB, prune_service_pb2.DeleteJobRequest(name=name))
 
     async def server_info(self) -> prune_service_pb2.ServerInfo:
         return await self.call(wire.GET_SERVER_INFO, prune_service_pb2.GetServerInfoRequest())
