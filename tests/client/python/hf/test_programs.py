@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import runpy
 import statistics
 import warnings
@@ -360,45 +359,6 @@ def test_texts_may_come_as_anything(client, dense, folder, made):
     assert evaluate_perplexity(folder / "dense", data=made(texts), sequence_length=32).value == expected
     options = {"sparsity": 0.5, "method": "wanda", "server": client, "samples": 4, "progress": False}
     assert prune_model(folder / "dense", data=made(texts), **options).sparsity == pytest.approx(0.5)
-
-
-def test_token_ids_may_be_numpys():
-    ids = list(np.arange(10))
-    assert [part.tolist() for part in data.sequences(None, ids, 5, None)] == [
-        [[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 9]]]
-    with pytest.raises(sparsefw.InvalidArgument, match="a mixture"):
-        data.sequences(None, ["text", [1, 2]], 5, None)
-    with pytest.raises(sparsefw.InvalidArgument, match="data must be texts, or token ids; got int"):
-        data.sequences(None, 5, 5, None)
-
-
-def test_sequences_may_be_batches_of_one():
-    """As tokenizers return them."""
-    ids = tiny.tokens(2, 5)
-    for rows in (list(ids[:, None]), ids[:, None], ids[:, None].numpy(), ids[:, None].tolist(), [list(row) for row in ids]):
-        assert torch.equal(torch.cat(data.sequences(None, rows, 5, None)), ids)
-    assert torch.equal(data.sequences(None, list(ids[0]), 5, None)[0], ids[:1])
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([["a", "b"]], "data[0]: token ids must be integers; got 'a'"),
-        ([[["a"]]], "data[0]: token ids must be integers; got 'a'"),
-        ([[1, 2], [1.5, 2.5]], "data[1]: token ids must be integers; got 1.5"),
-        ([[[1, 2], [3, 4]]], "data[0]: token ids must be integers; got [1, 2]"),
-        ([torch.ones(1, 2)], "data[0]: token ids must be integers; got 1.0"),
-        ([[1, 2], [1, 128]], "data: token ids must be in [0, 128), the model's vocabulary; got 128"),
-        ([[1, 2], [1, -1]], "data: token ids must be in [0, 128), the model's vocabulary; got -1"),
-        ([1, 2**70], f"data: token ids must be in [0, 128), the model's vocabulary; got {2**70}"),
-    ],
-)
-def test_what_is_no_token_id_is_named(dense, rows, words):
-    """Before a server is asked for anything: there is none."""
-    with pytest.raises(sparsefw.InvalidArgument, match=re.escape(words)):
-        prune_model(dense, data=rows, sparsity=0.5, server="127.0.0.1:9", progress=False)
-    with pytest.raises(sparsefw.InvalidArgument, match=re.escape(words)):
-        evaluate_perplexity(dense, data=rows)
 
 
 def test_texts_need_their_tokenizer(client, dense):
