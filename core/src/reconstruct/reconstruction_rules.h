@@ -33,12 +33,13 @@ SPARSEFW_HOST_DEVICE constexpr double GramRounding(DType gram) {
 }
 
 // Whether new weights of a row surely lose less than those before, which lose `start`. rounding:
-// GramRounding times the sum over j of (w_j - new_j)^2 G_jj, by which rounding of G may change the
-// loss. Where G is singular, weights far from w have any loss within that, also one below 0. NaN,
-// where a weight left the range of its dtype, is not less.
+// GramRounding times the sum over j of (w_j - new_j)^2 G_jj, which is what rounding of G may change
+// the loss by, but for the few directions that it changes most. Where G is singular, weights far
+// from w have any loss within that, also one below 0. A loss below -start is that of a G which is
+// not positive semi-definite. NaN, where a weight left the range of its dtype, is not less.
 SPARSEFW_HOST_DEVICE inline bool LosesLess(double loss, double rounding, double start) {
   const double least = loss < 0 ? 0 : loss;
-  return !(loss < -rounding) && least + rounding < (1 - kRowGuard) * start;
+  return !(loss < -start) && least + rounding < (1 - kRowGuard) * start;
 }
 
 }  // namespace sparsefw

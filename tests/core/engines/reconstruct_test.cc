@@ -249,7 +249,7 @@ TEST(RowRulesTest, NewWeightsMustLoseLessByMoreThanRounding) {
   EXPECT_TRUE(LosesLess(-0.1, 0.2, 1));
   EXPECT_FALSE(LosesLess(0.5, 0.6, 1));
   EXPECT_FALSE(LosesLess(-0.1, 2, 1)) << "may lose as much as 1.9";
-  EXPECT_FALSE(LosesLess(-0.1, 0.05, 1)) << "G is not positive semi-definite";
+  EXPECT_FALSE(LosesLess(-1.5, 0.5, 1)) << "G is not positive semi-definite";
   EXPECT_FALSE(LosesLess(1 - 1e-7, 0, 1));
   EXPECT_FALSE(LosesLess(std::nan(""), 0, 1));
 }
