@@ -113,7 +113,8 @@ func (c *Client) remove(ctx context.Context, method string, once func(context.Co
 		if again && status.Code(err) == codes.NotFound {
 			return nil
 		}
-		again = true
+		// A refusal of the server itself, which has a reason, has deleted nothing.
+		again = again || ctx.Err() != nil || asError(ctx, err).Reason == ""
 		return err
 	})
 }

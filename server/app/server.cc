@@ -276,11 +276,11 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
 }
 
 std::string ServerImpl::NotReady() const {
+  if (registry_.draining()) return "draining";
   {
     MutexLock lock(health_mutex_);
     if (serving_ == nullptr) return "starting";
   }
-  if (registry_.draining()) return "draining";
   return DevicesLost() ? "every device of the default is lost" : "";
 }
 

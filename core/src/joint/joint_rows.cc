@@ -20,7 +20,7 @@ JointRows::JointRows(const EngineProblem& problem, const Scale& scale, const Mas
     : scale_(scale),
       weights_(problem.weights),
       diagonal_(static_cast<size_t>(start.cols())),
-      gram_rounding_(GramRounding(problem.gram.dtype())),
+      gram_rounding_(GramRounding(problem.gram.dtype(), problem.gram.dtype())),
       start_(start),
       request_(request),
       groups_(GroupsOf(problem.pattern, start.rows(), start.cols())),
@@ -61,21 +61,13 @@ void JointRows::SetTolerance(int64_t row, double squares, double per_loss) {
 
 void JointRows::Take(int64_t row, const uint8_t* kept, const float* weights, double loss,
                      int64_t exchanges) {
-  std::vector<double> old(diagonal_.size());
-  ConvertToDouble(weights_.row_bytes(row), weights_.dtype(), cols(), old.data());
-  double squares = 0;
   for (int64_t j = 0; j < cols(); ++j) {
-    const auto index = static_cast<size_t>(j);
     result_.mask.Set(row, j, kept[j] != 0);
     const double weight = std::ldexp(static_cast<double>(weights[j]), -scale_.weights_exponent);
-    const float found = kept[j] != 0 ? RoundedTo(weights_.dtype(), weight) : 0;
-    result_.weights(row, j) = found;
-    const double missing = old[index] - static_cast<double>(found);
-    squares += missing * missing * diagonal_[index];
+    result_.weights(row, j) = kept[j] != 0 ? RoundedTo(weights_.dtype(), weight) : 0;
   }
   JointRowState& of = state(row);
   of.loss = loss;
-  of.rounding = gram_rounding_ * squares;
   of.exchanges += exchanges;
   of.searched = true;
 }
@@ -84,13 +76,25 @@ void JointRows::Judge() {
   double found = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const JointRowState& of = state(row);
-    const bool better = of.searched && LosesLess(scale_.Unscaled(of.loss), of.rounding,
+    const bool better = of.searched && LosesLess(scale_.Unscaled(of.loss), Rounding(row),
                                                  scale_.Unscaled(of.start_loss));
     if (!better) Revert(row);
     found += of.loss;
     result_.exchanges += of.exchanges;
   }
   result_.loss = scale_.Unscaled(found);
+}
+
+double JointRows::Rounding(int64_t row) const {
+  std::vector<double> given(diagonal_.size());
+  ConvertToDouble(weights_.row_bytes(row), weights_.dtype(), given.size(), given.data());
+  double squares = 0;
+  for (size_t j = 0; j < given.size(); ++j) {
+    const double missing =
+        given[j] - static_cast<double>(result_.weights(row, static_cast<int64_t>(j)));
+    squares += missing * missing * diagonal_[j];
+  }
+  return gram_rounding_ * squares;
 }
 
 void JointRows::Revert(int64_t row) {

@@ -19,7 +19,6 @@ struct JointRowState {
   double loss = 0;        // L*, once searched; then that of the weights found
   double energy = 0;      // w H w^T
   double tolerance = 0;   // what an exchange must gain
-  double rounding = 0;    // as LosesLess has it, of the weights found, not scaled
   int64_t exchanges = 0;
   bool searched = false;
 };
@@ -55,6 +54,8 @@ class JointRows {
 
  private:
   static std::vector<uint8_t> BytesOf(const Mask& mask, int64_t row);
+  // As LosesLess has it, of the weights found, not scaled.
+  double Rounding(int64_t row) const;
   void Revert(int64_t row);
 
   const Scale scale_;

@@ -27,9 +27,10 @@ inline constexpr double kReconstructSolved = 1e-7;
 // part of it: less is within the rounding of the products.
 inline constexpr double kRowGuard = 1e-6;
 
-// The rounding of G_ij, as a part of sqrt(G_ii G_jj).
-SPARSEFW_HOST_DEVICE constexpr double GramRounding(DType gram) {
-  return gram == DType::kF32 ? 0x1p-24 : 0x1p-53;
+// The rounding of G_ij, as a part of sqrt(G_ii G_jj), in the coarser of the dtype that G has come
+// in and the one that it is computed in.
+constexpr double GramRounding(DType gram, DType computed) {
+  return gram == DType::kF32 || computed == DType::kF32 ? 0x1p-24 : 0x1p-53;
 }
 
 // Whether new weights of a row surely lose less than those before, which lose `start`. rounding:

@@ -354,7 +354,7 @@ double ReferenceEngine::Rounding(const Matrix<float>& weights) const {
       squares += missing * missing * gram_(col, col);
     }
   }
-  return GramRounding(gram_dtype_) * squares;
+  return GramRounding(gram_dtype_, DType::kF64) * squares;
 }
 
 absl::StatusOr<double> ReferenceEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -150,7 +150,7 @@ Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<d
     if (stop()) continue;
     const double after = LossOfRow(gram, weights.row(row), solved.data());
     const double rounding =
-        GramRounding(gram_dtype) * SquaresOfRow(gram, weights.row(row), solved.data());
+        GramRounding(gram_dtype, DType::kF64) * SquaresOfRow(gram, weights.row(row), solved.data());
     if (LosesLess(after, rounding, before)) {
       std::copy(solved.begin(), solved.end(), result.row(row));
     }

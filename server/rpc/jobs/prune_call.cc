@@ -74,6 +74,7 @@ absl::Status PruneCall::TakeMessage(const v1::PruneRequest& request) {
 
 absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
   has_header_ = true;
+  fingerprint_ = FingerprintOf(header);
   header_ = header;
   header_.DiscardUnknownFields();
   SPARSEFW_ASSIGN_OR_RETURN(header_held_,
@@ -182,8 +183,7 @@ absl::StatusOr<Job> PruneCall::Submit() {
   spec_.ends_with_stream = !header_.detach();
   absl::StatusOr<Job> job =
       WithInputs(*context().tensors, tenant(), spec_, [this](const JobSpec& spec) {
-        return context().jobs->Submit(spec, header_.request_id(), FingerprintOf(header_), owner(),
-                                      false);
+        return context().jobs->Submit(spec, header_.request_id(), fingerprint_, owner(), false);
       });
   // A repeated request_id gives the earlier job, which does not need these tensors.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;

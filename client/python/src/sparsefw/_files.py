@@ -17,6 +17,8 @@ from sparsefw.errors import invalid
 
 _DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 _BIGGEST_HEADER: Final = 100 << 20
+# Flags of the files that are written in place.
+_IN_PLACE: Final = ("--report", "--plot")
 # Begins what Git leaves in place of a file that was not fetched.
 _POINTER: Final = b"version https://git-lfs"
 # Names of what this process has open.
@@ -194,7 +196,8 @@ def _check_place(flag: str, path: str, made: Sequence[str]) -> None:
         return
     if not os.path.isdir(folder):
         raise invalid(f"{flag}: {path}: there is no folder {folder}")
-    place = path if there else folder
+    # Files of tensors are written beside it and renamed; reports and pictures are written in place.
+    place = path if there and flag in _IN_PLACE else folder
     if not os.access(place, os.W_OK):
         raise invalid(f"{flag}: {path}: {place} is not writable")
 

@@ -10,7 +10,7 @@ from sparsefw._core import Core, check_ended_well, kind_name
 from sparsefw._enums import short_name
 from sparsefw._rpc.session import TERMINAL
 from sparsefw._text import printable
-from sparsefw.errors import Error
+from sparsefw.errors import Error, NotFound
 from sparsefw.v1 import job_pb2, tensor_pb2
 
 Outcome = TypeVar("Outcome")
@@ -71,12 +71,16 @@ class JobHandle:
         """What the job, which has ended, has left. Only then do its arrays go: until the outcome is here, the
         same request may come again and must find them.
         """
+        ended_well = False
         try:
             check_ended_well(self.message)
-        except Error:  # that is its outcome
-            await self._core.discard(self._take_temporary())
+            ended_well = True
+            outcome = await fetch(self.message)
+        except Error as error:
+            # It has failed, or its result has expired or was deleted: there will be none.
+            if not ended_well or isinstance(error, NotFound):
+                await self._core.discard(self._take_temporary())
             raise
-        outcome = await fetch(self.message)
         await self._core.discard(self._take_temporary())
         return outcome
 

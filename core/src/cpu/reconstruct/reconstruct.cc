@@ -23,6 +23,7 @@ class Reconstruction {
   Reconstruction(const EngineProblem& problem, const Scale& scale, const Mask& mask,
                  const ReconstructStart& start, const ParallelContext& context)
       : dtype_(problem.weights.dtype()),
+        gram_rounding_(GramRounding(problem.gram.dtype(), DTypeOf<Real>())),
         scale_(scale),
         mask_(mask),
         start_(start),
@@ -99,7 +100,7 @@ class Reconstruction {
       const double missing = Missing(row, col);
       squares += missing * missing * static_cast<double>(layer_.gram(col, col));
     }
-    return GramRounding(DTypeOf<Real>()) * squares;
+    return gram_rounding_ * squares;
   }
 
   // Losses of weights_ in each row of the panel, by the damped G; product = (W - weights_) G.
@@ -120,6 +121,7 @@ class Reconstruction {
   }
 
   const DType dtype_;
+  const double gram_rounding_;
   const Scale scale_;
   const Mask& mask_;
   const ReconstructStart start_;

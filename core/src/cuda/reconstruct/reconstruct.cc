@@ -11,6 +11,7 @@
 #include "core/src/cuda/reconstruct/reconstructed_rows.h"
 #include "core/src/cuda/reconstruct/row_conjugate_gradients.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/reconstruct/reconstruction_rules.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -22,11 +23,12 @@ template <typename Real>
 class Reconstruction {
  public:
   // guess: null where rows begin at their masked weights.
-  Reconstruction(const DeviceLayer<Real>& layer, const Scale& scale, DType dtype,
+  Reconstruction(const EngineProblem& problem, const DeviceLayer<Real>& layer, const Scale& scale,
                  const Matrix<float>* guess, const ExecutionContext& context)
       : layer_(layer),
         scale_(scale),
-        dtype_(dtype),
+        dtype_(problem.weights.dtype()),
+        gram_rounding_(GramRounding(problem.gram.dtype(), DTypeOf<Real>())),
         guess_(guess),
         context_(context),
         panel_rows_(std::min(kPanelRows, layer.rows)),
@@ -77,6 +79,7 @@ class Reconstruction {
             .stride = layer_.stride,
             .weights = layer_.weights.data() + first * layer_.stride,
             .gram = layer_.gram.data(),
+            .gram_rounding = gram_rounding_,
             .kept = kept_.data() + first * layer_.words(),
             .result = result_.data(),
             .factor = scale_.weights_factor(),
@@ -123,6 +126,7 @@ class Reconstruction {
   const DeviceLayer<Real>& layer_;
   const Scale scale_;
   const DType dtype_;
+  const double gram_rounding_;
   const Matrix<float>* const guess_;
   const ExecutionContext& context_;
   const int64_t panel_rows_;
@@ -144,7 +148,7 @@ absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const Mask& mask,
                                                  const ReconstructRequest& request,
                                                  const ExecutionContext& context) {
-  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), nullptr, context)
+  return Reconstruction<Real>(problem, layer, scale, nullptr, context)
       .Run(mask, request.out_of_time);
 }
 
@@ -154,8 +158,7 @@ absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
                                           const Mask& mask, const Matrix<float>& guess,
                                           const std::function<bool()>& out_of_time,
                                           const ExecutionContext& context) {
-  return Reconstruction<Real>(layer, scale, problem.weights.dtype(), &guess, context)
-      .Run(mask, out_of_time);
+  return Reconstruction<Real>(problem, layer, scale, &guess, context).Run(mask, out_of_time);
 }
 
 template <typename Real>

@@ -41,9 +41,7 @@ __global__ void KeepBetterKernel(ReconstructedRows<Real> panel, const double* ma
                            static_cast<double>(panel.result[index]) * panel.factor;
     squares += missing * missing * static_cast<double>(panel.gram[col * (panel.stride + 1)]);
   }
-  constexpr double kRounding =
-      GramRounding(sizeof(Real) == sizeof(float) ? DType::kF32 : DType::kF64);
-  const double rounding = kRounding * BlockSum(squares);
+  const double rounding = panel.gram_rounding * BlockSum(squares);
   if (!LosesLess(losses[row], rounding, masked_losses[row])) TakeMasked(panel, row);
 }
 

@@ -19,11 +19,12 @@ struct ReconstructedRows {
   int64_t rows;
   int64_t cols;
   int64_t stride;
-  const Real* weights;  // [rows, stride], scaled
-  const Real* gram;     // [cols, stride], scaled
-  const BitWord* kept;  // [rows, stride / 32]
-  float* result;        // [rows, stride], in the caller's units and dtype
-  double factor;        // of the scaled weights: an exact power of two
+  const Real* weights;   // [rows, stride], scaled
+  const Real* gram;      // [cols, stride], scaled
+  double gram_rounding;  // GramRounding
+  const BitWord* kept;   // [rows, stride / 32]
+  float* result;         // [rows, stride], in the caller's units and dtype
+  double factor;         // of the scaled weights: an exact power of two
   DType dtype;
   const float* guess = nullptr;  // [rows, stride], in place of M.W where rows begin
 };
