@@ -170,6 +170,18 @@ def test_arrays_that_nobody_can_come_back_for(client, shared_server, monkeypatch
         job.delete()
 
 
+def test_arrays_of_a_job_whose_result_is_gone(client):
+    """Somebody else has deleted its mask."""
+    layer = Layer()
+    job = client.submit(layer.weight, layer.gram, sparsity=0.5, method="wanda")
+    ended = client.job(job.name).wait()
+    client.delete(ended.message.result.mask)
+    with pytest.raises(sparsefw.NotFound):
+        job.result()
+    assert client.list() == []
+    job.delete()
+
+
 @pytest.fixture
 def thread():
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
