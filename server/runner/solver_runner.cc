@@ -27,7 +27,7 @@ constexpr std::string_view kGram = "gram";
 constexpr std::string_view kWarmMask = "warm_start.mask";
 constexpr std::string_view kWarmSaliency = "warm_start.saliency";
 
-// Of a layer and its Gram matrix: estimates of the memory for them fit 64 bits.
+// The most weights of a layer and its Gram matrix whose memory is estimated in 64 bits.
 constexpr double kMostWeights = 0x1p52;
 
 absl::Status About(std::string_view field, absl::Status status) {

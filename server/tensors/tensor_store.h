@@ -175,8 +175,8 @@ class TensorStore {
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.
   absl::Status DeleteTensor(std::string_view name);
-  // A job has released its input: deletes a tensor of UploadLife::kJob, so that only the job's
-  // result stays. While another job holds it, that one's release does.
+  // A job has ended: deletes its input if that is a tensor of UploadLife::kJob, so that only the
+  // result stays. While another job holds it, that one's end does, or the next start.
   void ReleaseTransient(std::string_view name);
   // The same for all of them: called once the jobs of an earlier run hold their inputs again, and
   // before there are new ones.

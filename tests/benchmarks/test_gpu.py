@@ -61,7 +61,7 @@ def test_the_model_is_extrapolated_and_says_so(smoke):
     _, results = smoke
     (gap,) = [goal for goal in results["goals"] if "gap stop" in goal["what"]]
     assert "through a server, EXTRAPOLATED from 6 jobs" in gap["note"]
-    # Of a schedule that the plan does not have there is no goal.
+    # There is no goal of a schedule that the plan does not have.
     assert not [goal for goal in results["goals"] if "2000 iterations each" in goal["what"]]
 
 

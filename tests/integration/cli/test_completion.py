@@ -229,7 +229,7 @@ def test_names_that_a_shell_would_run(share, folder):
 
 
 def test_jobs_that_a_shell_would_run(folder):
-    """Of a server that is not to be trusted: a program in place of sparsefw-cli that lists what one might send."""
+    """A program in place of sparsefw-cli lists what a server that is not to be trusted might send."""
     program = folder / "sparsefw-cli"
     names = [f"jobs/{name}" for name in hostile(MAKES_A_FILE) if " " not in name]
     listed = folder / "listed"

@@ -29,8 +29,8 @@ _sparsefw_cli_values() {
   echo "${values//|/$'\n'}"
 }
 
-# Of the lines of standard input those that, behind $2, match the text at the cursor. Tensors and jobs have names
-# that somebody else chose: nothing here may expand them, as compgen -W does, nor may the line once it is run.
+# Replies with the lines of standard input that, behind $2, match the text at the cursor. Somebody else chose the
+# names of tensors and jobs: nothing here may expand them, as compgen -W does, nor may the line once it is run.
 # So they are quoted for bash, which sets COMP_TYPE; zsh and fish quote by themselves. Bash splits words at ':'
 # where COMP_WORDBREAKS has it and replaces only what follows.
 _sparsefw_cli_reply() {
