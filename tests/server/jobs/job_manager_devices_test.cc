@@ -42,6 +42,21 @@ class DevicesTest : public JobManagerTest {
     EXPECT_EQ(runner_.WaitForRun(n).name, job.name);
     EXPECT_EQ(runner_.WaitForDevice(n), device);
   }
+  // A job that has lost its device waits for room on the other, which `there` takes. Runs: 2.
+  struct Waiting {
+    Job there;
+    Job job;
+  };
+  Waiting OneWaitsForRoom() {
+    const Job there = SubmitTo("cuda:1", 6);
+    ExpectRuns(0, there, "cuda:1");
+    const Job job = SubmitTo("cuda:0,cuda:1", 5);
+    ExpectRuns(1, job, "cuda:0");
+    runner_.Finish(job.name, Lost());
+    Await([&] { return manager_->devices()[0].lost; });
+    EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+    return {there, job};
+  }
   Job End(const Job& job) { return RunTo(job.name, ResultWith(StopCause::kIterations)); }
 };
 
@@ -99,12 +114,7 @@ TEST_F(DevicesTest, AJobWhoseDeviceIsLostRunsOnceMoreElsewhere) {
 }
 
 TEST_F(DevicesTest, ItWaitsForRoomThere) {
-  const Job there = SubmitTo("cuda:1", 6);
-  ExpectRuns(0, there, "cuda:1");
-  const Job job = SubmitTo("cuda:0,cuda:1", 5);
-  ExpectRuns(1, job, "cuda:0");
-  runner_.Finish(job.name, Lost());
-  EXPECT_EQ(Get(job.name).state, JobState::kRunning);
+  const auto [there, job] = OneWaitsForRoom();
   End(there);
   ExpectRuns(2, job, "cuda:1");
   End(job);
@@ -112,12 +122,7 @@ TEST_F(DevicesTest, ItWaitsForRoomThere) {
 
 // It waits with the workers that wait for a job: news of one must reach them all.
 TEST_F(DevicesTest, OthersStartWhileItWaits) {
-  const Job there = SubmitTo("cuda:1", 6);
-  ExpectRuns(0, there, "cuda:1");
-  const Job job = SubmitTo("cuda:0,cuda:1", 5);
-  ExpectRuns(1, job, "cuda:0");
-  runner_.Finish(job.name, Lost());
-  Await([&] { return manager_->devices()[0].lost; });
+  const auto [there, job] = OneWaitsForRoom();
   for (size_t n = 2; n < 20; ++n) {
     const Job on_cpu = SubmitTo("", 0);
     ExpectRuns(n, on_cpu, "");

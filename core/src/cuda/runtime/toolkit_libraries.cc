@@ -36,8 +36,9 @@ struct Opened {
 // From `folders` first, then from the loader's usual places, then where the toolkit installs it.
 absl::StatusOr<Opened> OpenFile(const char* product, const std::string& file,
                                 std::vector<std::string> folders) {
-  for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda-13/lib64/"})
+  for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda-13/lib64/"}) {
     folders.emplace_back(folder);
+  }
   std::string error;
   for (const std::string& folder : folders) {
     const std::string name = folder + file;
