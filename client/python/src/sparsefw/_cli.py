@@ -101,7 +101,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--out-weights": arguments.out_weights, "--plot": arguments.plot}
     outputs = {flag: path for flag, path in outputs.items() if path is not None}
     inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
-    _files.check_outputs(outputs, [path for path in inputs if path])
+    _files.check_outputs(outputs, [path for path in inputs if path], renamed=("--out", "--out-weights"))
     if arguments.plot:
         load("matplotlib", "plot")  # said before the work is done
     for path in outputs.values():

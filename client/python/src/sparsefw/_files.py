@@ -17,8 +17,6 @@ from sparsefw.errors import invalid
 
 _DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 _BIGGEST_HEADER: Final = 100 << 20
-# Flags of the files that are written in place.
-_IN_PLACE: Final = ("--report", "--plot")
 # Begins what Git leaves in place of a file that was not fetched.
 _POINTER: Final = b"version https://git-lfs"
 # Names of what this process has open.
@@ -164,7 +162,9 @@ def check_absent(path: str, overwrite: bool) -> None:
         raise invalid(f"{path}: exists and is not overwritten; --overwrite replaces it")
 
 
-def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str], made: Sequence[str] = ()) -> None:
+def check_outputs(
+    outputs: Mapping[str, str], inputs: Sequence[str], made: Sequence[str] = (), renamed: Sequence[str] = ()
+) -> None:
     """Raises InvalidArgument where a file could not be written at the end, which would lose the work, or
     would take the place of another one of the same command.
 
@@ -172,11 +172,12 @@ def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str], made: Seque
         outputs: files by flag, in the order in which they are written.
         inputs:  FILE[:TENSOR].
         made:    folders that the command makes before it writes the files.
+        renamed: flags whose files are written beside an old one, which they then replace.
     """
     flags = list(outputs)
     for index, flag in enumerate(flags):
         path = outputs[flag]
-        _check_place(flag, path, [os.path.realpath(folder) for folder in made])
+        _check_place(flag, path, [os.path.realpath(folder) for folder in made], flag in renamed)
         if any(_is_same(path, split_name(argument)[0]) for argument in inputs):
             raise invalid(f"{flag}: {path} is an input and would be lost")
         for other in flags[:index]:
@@ -184,7 +185,7 @@ def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str], made: Seque
                 raise invalid(f'{other} and {flag} must be two files; got "{path}"')
 
 
-def _check_place(flag: str, path: str, made: Sequence[str]) -> None:
+def _check_place(flag: str, path: str, made: Sequence[str], renamed: bool) -> None:
     if os.path.isdir(path or "."):  # "" is what an unset variable of a shell leaves
         raise invalid(f'{flag} must be a file; got the folder "{path or "."}"')
     there = os.path.exists(path)
@@ -196,8 +197,7 @@ def _check_place(flag: str, path: str, made: Sequence[str]) -> None:
         return
     if not os.path.isdir(folder):
         raise invalid(f"{flag}: {path}: there is no folder {folder}")
-    # Files of tensors are written beside it and renamed; reports and pictures are written in place.
-    place = path if there and flag in _IN_PLACE else folder
+    place = path if there and not renamed else folder
     if not os.access(place, os.W_OK):
         raise invalid(f"{flag}: {path}: {place} is not writable")
 
