@@ -22,3 +22,10 @@ func TestADeletionWhoseAnswerIsLostHasWorked(t *testing.T) {
 		}
 	}
 }
+
+func TestADeletionThatWasRefusedHasDeletedNothing(t *testing.T) {
+	client := dial(t, startFake(t, &fakeServer{drains: true}), quick())
+	if err := client.DeleteTensor(ctx, "tensors/a"); !errors.Is(err, sparsefw.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,6 +28,7 @@ type fakeServer struct {
 	lost    map[string]bool // methods that fail for want of a connection
 	removed []string        // names of what was deleted or cancelled
 	silent  bool            // what is deleted is gone, but the answer is lost
+	drains  bool            // the first deletion is refused, since the server drains
 }
 
 func startFake(t *testing.T, services interface {
@@ -126,6 +128,15 @@ func (f *fakeServer) ReadTensor(_ *v1.ReadTensorRequest, stream v1.TensorService
 }
 
 func (f *fakeServer) delete(name string) (*emptypb.Empty, error) {
+	if f.drains {
+		f.remove(name) // another client does
+		f.drains = false
+		refusal, err := status.New(codes.Unavailable, "draining").WithDetails(&errdetails.ErrorInfo{Reason: "DRAINING"})
+		if err != nil {
+			return nil, err
+		}
+		return nil, refusal.Err()
+	}
 	for _, removed := range f.all() {
 		if removed == name {
 			return nil, status.Error(codes.NotFound, "it is not there")
