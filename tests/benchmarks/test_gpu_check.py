@@ -1,5 +1,6 @@
 """script/gpu-check's parts where there is no GPU: bundles, profiles, the service, the summary, machines
 that lack something. test_gpu_tests.py: the part that runs tests."""
+import json
 import re
 import subprocess
 import sys
@@ -114,6 +115,14 @@ def test_a_bug_in_a_part_is_an_item(monkeypatch, capsys):
     monkeypatch.setitem(parts.BY_NAME, "ncu", parts.Part("ncu", 1, 1, lambda context: 1 / 0, ""))
     parts.run_part("ncu", None)
     assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_an_item_of_a_program_that_dies_has_its_part_once(tmp_path, capsys):
+    one = program(tmp_path / "one", """echo '{"begin": "a"}'; echo '{"item": "a", "ok": true}'; exit 3\n""")
+    parts._relay("prune", [one], 10)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["item"] for line in said if "item" in line] == ["prune: a", "prune: a"]
+    assert said[-1]["ok"] is False and "status 3" in said[-1]["detail"]
 
 
 @pytest.mark.parametrize("name, along", [

@@ -65,8 +65,8 @@ def _relay(prefix, command, seconds):
         for line in json_lines(command, seconds, places.programs_environment()):
             doing = line.get("begin", doing)
             if "item" in line:
-                line["item"] = doing = f"{prefix}: {line['item']}"
-                emit(**line)
+                doing = line["item"]
+                emit(**{**line, "item": f"{prefix}: {doing}"})
             elif "begin" in line:
                 emit(begin=f"{prefix}: {doing}")
             else:

@@ -6,6 +6,7 @@ SPARSEFW_BIN_DIR is where sparsefw-server is. Helpers are those of tests/integra
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,9 @@ for name in ("SPARSEFW_SERVER", "SPARSEFW_TOKEN", "SPARSEFW_TLS_CA", "SPARSEFW_S
     os.environ.pop(name, None)
 for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
     del os.environ[name]
+# A shell without job control starts background commands with SIGINT ignored, and programs inherit that:
+# tests that interrupt a program would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 

@@ -105,3 +105,9 @@ def test_addresses_are_all_checked(connect):
         with pytest.raises(sparsefw.Unavailable, match=one) as nobody:
             connect(f"{one},{two}", options=sparsefw.Options(connect_timeout=0.5))
     assert nobody.value.reason == "UNREACHABLE"
+
+
+@pytest.mark.parametrize("made", [sparsefw.Client, sparsefw.aio.Client])
+def test_an_address_is_for_connect(made):
+    with pytest.raises(TypeError, match="got '127.0.0.1:1'; sparsefw.connect"):
+        made("127.0.0.1:1")

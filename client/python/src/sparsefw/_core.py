@@ -50,6 +50,10 @@ class Core:
     """Uploads, jobs and results over one session."""
 
     def __init__(self, session: Session) -> None:
+        if not isinstance(session, Session):
+            raise TypeError(
+                f"Client takes a session, got {session!r}; sparsefw.connect (or aio.connect) makes clients"
+            )
         self.session = session
         # The report of a whole model says how many tokens each matrix had.
         self.warns = True
