@@ -12,7 +12,7 @@ from cpu import methods, report, schema
 from cpu.layers import write_layer, write_safetensors
 from cpu.plans import SMOKE
 from harness import tables
-from harness.process import ProgramError, run_json
+from harness.process import ProgramError, run_json, timed_iterations
 
 
 def suite(bin_folder, *arguments):
@@ -128,20 +128,20 @@ def test_one_layer_of_one_measurement(bin_folder, tmp_path):
     assert refused.returncode == 2 and "--only" in refused.stderr
 
 
-def test_marks_limits_and_toggles_of_the_iteration_program(bin_folder, tmp_path):
+def test_marks_limits_and_toggles_of_iterations(bin_folder, tmp_path):
     layer = tmp_path / "layer.safetensors"
     write_layer(layer, 32, 40)
-    flags = {"layer": layer, "pattern": "per_row:0.5", "alpha": 0.5, "threads": 1}
-    result = run_json(bin_folder, "sparsefw-bench-iteration",
-                 {**flags, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2})
-    assert [[mark["iterations"] for mark in marks] for marks in result["runs"]] == [[7, 20, 30]] * 2
-    first, second = result["runs"]
+    case = {"pattern": "per_row:0.5", "alpha": 0.5}
+    runs = timed_iterations(bin_folder, layer, 1,
+                            {**case, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2})
+    assert [[mark["iterations"] for mark in marks] for marks in runs] == [[7, 20, 30]] * 2
+    first, second = runs
     for a, b in zip(first, second):  # the same steps, whatever the clock did
         assert a["relaxed_loss"] == b["relaxed_loss"]
         assert a["toggled_per_iteration"] == b["toggled_per_iteration"]
-    limited = run_json(bin_folder, "sparsefw-bench-iteration",
-                  {**flags, "iterations": 10**9, "seconds": 0.1})
-    assert 1 <= limited["runs"][0][-1]["iterations"] < 10**9
+    (limited,) = timed_iterations(bin_folder, layer, 1, {**case, "iterations": 10**9,
+                                                         "seconds": 0.1, "repetitions": 3})
+    assert 1 <= limited[-1]["iterations"] < 10**9
 
 
 def test_solve_program_reports_target_and_memory(bin_folder, tmp_path):
@@ -168,7 +168,7 @@ def test_programs_refuse_what_they_cannot_measure(bin_folder, tmp_path, flags, m
     write_safetensors(layer, {"weight": np.ones((4, 8)), "gram": np.eye(8)})
     flags = {key: layer if value == "LAYER" else value for key, value in flags.items()}
     with pytest.raises(ProgramError, match=message):
-        run_json(bin_folder, "sparsefw-bench-iteration", flags)
+        run_json(bin_folder, "sparsefw-bench-solve", flags)
 
 
 def test_accuracy_compares_with_the_reference(bin_folder, tmp_path):

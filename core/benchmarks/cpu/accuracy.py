@@ -21,18 +21,17 @@ from cpu import layers  # noqa: E402
 from cpu.plans import ALPHAS, PATTERNS  # noqa: E402
 from harness import machine, store  # noqa: E402
 from harness.places import ROOT  # noqa: E402
-from harness.process import ProgramError, run_json  # noqa: E402
+from harness.process import ProgramError, timed_iterations  # noqa: E402
 
 MARKS = (10, 50, 100, 200, 500, 1000)
 LIMIT_SECONDS = 86400  # none: every iteration is run
 
 
 def losses(bin_folder, layer, pattern, alpha, iterations, device):
-    done = run_json(bin_folder, "sparsefw-bench-iteration", {
-        "layer": layer, "pattern": pattern, "alpha": alpha, "device": device,
-        "threads": os.cpu_count(), "iterations": iterations, "seconds": LIMIT_SECONDS,
-        "marks": ",".join(map(str, MARKS))})
-    return {mark["iterations"]: mark["relaxed_loss"] for mark in done["runs"][0]}
+    (run,) = timed_iterations(bin_folder, layer, os.cpu_count(), {
+        "pattern": pattern, "alpha": alpha, "iterations": iterations, "seconds": LIMIT_SECONDS,
+        "marks": MARKS}, device)
+    return {mark["iterations"]: mark["relaxed_loss"] for mark in run}
 
 
 def compare(bin_folder, layer, iterations, patterns):

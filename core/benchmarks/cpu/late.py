@@ -5,7 +5,7 @@ from cpu.plans import PATTERNS
 from harness import tables
 from harness.machine import thread_counts
 from harness.places import PEERS
-from harness.process import LineProgram, run_json
+from harness.process import LineProgram, run_json, timed_iterations
 
 ALPHAS = (0.9, 0.5, 0.0)  # of plan.loss_shape; of other layers the first
 PEER_SECONDS = 3600  # of one answer; it keeps the limit of a case itself
@@ -36,16 +36,11 @@ def measure(bin_folder, plan, layer_files, peer_python, log):
     return results
 
 
-def _flags(path, cell):
-    return {"layer": path, "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
-            "threads": cell["threads"]}
-
-
 def _iterations(bin_folder, plan, path, cell):
-    result = run_json(bin_folder, "sparsefw-bench-iteration", {
-        **_flags(path, cell), "iterations": plan.loss_iterations, "marks": [plan.late_from],
-        "seconds": plan.late_seconds})
-    first, last = result["runs"][0][0], result["runs"][0][-1]
+    (run,) = timed_iterations(bin_folder, path, cell["threads"], {
+        "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"], "marks": [plan.late_from],
+        "iterations": plan.loss_iterations, "seconds": plan.late_seconds})
+    first, last = run[0], run[-1]
     if last["iterations"] <= first["iterations"]:  # out of time before the mark
         first = {"iterations": 0, "seconds": 0}
     count = last["iterations"] - first["iterations"]
@@ -67,11 +62,10 @@ def _peer(plan, path, cell, python):
 
 
 def _solve(bin_folder, plan, path, cell):
-    solve = run_json(bin_folder, "sparsefw-bench-solve", {
-        **_flags(path, cell), "iterations": plan.loss_iterations,
+    return run_json(bin_folder, "sparsefw-bench-solve", {
+        "layer": path, "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
+        "threads": cell["threads"], "iterations": plan.loss_iterations,
         "report-every": plan.loss_iterations})
-    solve.pop("reports", None)
-    return solve
 
 
 # --- the goals ------------------------------------------------------------------------------

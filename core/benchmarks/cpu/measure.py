@@ -7,7 +7,7 @@ from cpu import layers
 from cpu.plans import ALPHAS, PATTERNS
 from harness.machine import thread_counts
 from harness.places import PEERS
-from harness.process import LineProgram, run_json
+from harness.process import LineProgram, run_json, timed_iterations
 
 PEER_SECONDS = 3600  # of one answer, and of its start: it keeps the limits of a case itself
 EARLY_MARKS = (10, 25, 50, 100, 150)
@@ -100,12 +100,10 @@ def _run_peer(peer, plan, cell):
 
 
 def _run_engine(bin_folder, plan, path, cell, marks):
-    result = run_json(bin_folder, "sparsefw-bench-iteration", {
-        "layer": path, "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
-        "threads": cell["threads"], "iterations": plan.iterations,
-        "marks": sorted({*EARLY_MARKS, *marks}), "seconds": _engine_limit(plan, cell),
-        "repetitions": plan.repetitions})
-    return {"runs": result["runs"]}
+    return {"runs": timed_iterations(bin_folder, path, cell["threads"], {
+        "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
+        "iterations": plan.iterations, "marks": sorted({*EARLY_MARKS, *marks}),
+        "seconds": _engine_limit(plan, cell), "repetitions": plan.repetitions})}
 
 
 def gram(bin_folder, plan, log):
@@ -146,7 +144,5 @@ def memory(bin_folder, plan, layer_files, log):
                 "layer": layer_files.path(rows, cols), "pattern": PATTERNS["unstructured"],
                 "alpha": GOAL_ALPHA, "threads": thread_counts()[-1],
                 "iterations": plan.memory_iterations, "swaps": swaps})
-            if "unimplemented" not in solve:
-                solve.pop("reports")
             results.append({"rows": rows, "cols": cols, "swaps": bool(swaps), **solve})
     return results

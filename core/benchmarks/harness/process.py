@@ -175,6 +175,14 @@ def _read_lines(process, lines):
     lines.put(None)
 
 
+def timed_iterations(bin_folder, layer, threads, request, device="cpu", seconds=86400.0):
+    """The runs of a case "iterations" of sparsefw-bench-device, in a process of its own."""
+    command = [Path(bin_folder) / "sparsefw-bench-device", "--device", device, "--layer", layer,
+               "--threads", str(threads)]
+    with LineProgram(command, seconds) as program:
+        return program.ask({"measure": "iterations", "warm_up": 0, **request}, seconds)["runs"]
+
+
 class LineProgram:
     """Started once; `description` is the line that it prints first. Ends when closed, and after
     an error, its own included: a CUDA error may spoil every later answer of the process."""

@@ -75,13 +75,6 @@ double Flags::Number(const std::string& name, double fallback) {
   return ParseNumber(name, Text(name, absl::StrFormat("%.17g", fallback)));
 }
 
-std::vector<int64_t> Flags::Integers(const std::string& name) {
-  std::vector<int64_t> values;
-  const std::vector<std::string> parts = absl::StrSplit(Text(name, ""), ',', absl::SkipEmpty());
-  for (const std::string& part : parts) values.push_back(ParseInteger(name, part));
-  return values;
-}
-
 void Flags::Finish() const {
   for (const auto& [name, value] : values_) {
     if (!known_.contains(name)) Die(absl::StrFormat("unknown flag --%s", name));

@@ -3,17 +3,21 @@
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BENCH_PROGRAM_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "sparsefw/backend.h"
+#include "sparsefw/options.h"
 #include "sparsefw/pattern.h"
 
 namespace sparsefw::bench {
@@ -39,7 +43,6 @@ class Flags {
   std::string Required(const std::string& name);
   int64_t Integer(const std::string& name, int64_t fallback);
   double Number(const std::string& name, double fallback);
-  std::vector<int64_t> Integers(const std::string& name);  // "20,50"; empty when not given
 
   // Dies when a flag was given that nobody asked for.
   void Finish() const;
@@ -48,6 +51,26 @@ class Flags {
   std::map<std::string, std::string> values_;
   std::set<std::string> known_;
 };
+
+inline constexpr std::initializer_list<Preset> kPresets = {Preset::kPaper, Preset::kFast,
+                                                           Preset::kBalanced, Preset::kBest};
+inline constexpr std::initializer_list<StepRule> kStepRules = {
+    StepRule::kOpenLoop, StepRule::kLineSearch, StepRule::kAuto};
+
+// The value of that name, with "-" for "_" ("line-search"); otherwise InvalidArgument.
+template <typename Enum>
+absl::StatusOr<Enum> ValueOf(std::string_view what, std::string_view text,
+                             std::initializer_list<Enum> values) {
+  std::string names;
+  for (const Enum value : values) {
+    std::string name(NameOf(value));
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (name == text) return value;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s must be one of %s; got \"%s\"", what, names, text));
+}
 
 // "unstructured:0.6", "per_row:0.6", "2:4".
 Pattern ParsePattern(const std::string& text);

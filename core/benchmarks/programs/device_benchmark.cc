@@ -37,12 +37,10 @@ int Main(int argc, char** argv) {
 
   const LayerFile layer = path.empty() ? LayerFile() : OpenLayer(path);
   const DeviceDescription device = backend->Describe();
-  const int64_t free_bytes = OrDie(backend->FreeMemoryBytes());
   std::cout << Json{{"backend", std::string(backend->name())},
                     {"name", device.name},
                     {"description", device.description},
                     {"memory_bytes", device.memory_bytes},
-                    {"memory_free_bytes", free_bytes},
                     {"rows", layer.weights.rows()},
                     {"cols", layer.weights.cols()}}
                    .dump()

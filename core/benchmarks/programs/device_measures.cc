@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/layers/synthetic_layer.h"
-#include "core/benchmarks/programs/timed_steps.h"
 #include "sparsefw/gram.h"
 #include "sparsefw/options.h"
 #include "sparsefw/solver.h"
@@ -31,18 +30,7 @@ absl::Status Unknown(const std::string& what, const std::string& value, const st
 }
 
 absl::StatusOr<StepRule> RuleOf(const Json& request) {
-  const std::string text = request.value("rule", "open-loop");
-  if (text == "open-loop") return StepRule::kOpenLoop;
-  if (text == "line-search") return StepRule::kLineSearch;
-  return Unknown("rule", text, "open-loop or line-search");
-}
-
-absl::StatusOr<ProductPrecision> PrecisionOf(const Json& request) {
-  const std::string text = request.value("precision", "fp32");
-  if (text == "fp32") return ProductPrecision::kFloat32;
-  if (text == "tf32") return ProductPrecision::kTf32;
-  if (text == "bf16") return ProductPrecision::kBf16;
-  return Unknown("precision", text, "fp32, tf32 or bf16");
+  return ValueOf("rule", request.value("rule", "open-loop"), kStepRules);
 }
 
 // "auto": whichever the engine chooses, iteration by iteration.
@@ -78,7 +66,12 @@ struct WarmEngine {
 absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, const Json& request,
                                           const EngineProblem& problem) {
   EngineOptions options = {.threads = threads};
-  SPARSEFW_ASSIGN_OR_RETURN(options.product_precision, PrecisionOf(request));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      options.product_precision,
+      ValueOf("precision", request.value("precision", "fp32"),
+              {ProductPrecision::kFloat32, ProductPrecision::kTf32, ProductPrecision::kBf16}));
+  options.tuning.screening =
+      request.value("screened", true) ? Screening::kWhereItPays : Screening::kNever;
   SPARSEFW_RETURN_IF_ERROR(SetForm(request, options));
   SPARSEFW_ASSIGN_OR_RETURN(const StepRule rule, RuleOf(request));
   WarmEngine warm;
@@ -94,18 +87,66 @@ absl::StatusOr<WarmEngine> MakeWarmEngine(const Backend& backend, int threads, c
   return warm;
 }
 
-const char* CauseName(StopCause cause) {
-  if (cause == StopCause::kIterations) return "iterations";
-  if (cause == StopCause::kGap) return "gap";
-  return cause == StopCause::kDeadline ? "deadline" : "cancelled";
+// Steps between two looks at the clock: few enough to keep the limit, and
+// without any cost, since a batch ends where the next one begins.
+int64_t BatchSize(int64_t iteration, int64_t mark, double elapsed, double limit) {
+  if (iteration == 0) return 1;
+  const double per_step = elapsed / static_cast<double>(iteration);
+  const auto fits = static_cast<int64_t>((limit - elapsed) / per_step / 4);
+  return std::clamp<int64_t>(fits, 1, mark - iteration);
 }
 
-absl::StatusOr<SolveOptions> OptionsOf(const Json& request, const Pattern& pattern) {
-  const std::string name = request.at("preset");
-  for (const Preset preset : {Preset::kFast, Preset::kBalanced, Preset::kBest, Preset::kPaper}) {
-    if (NameOf(preset) == name) return ResolveOptions({.preset = preset}, pattern);
+Json MarkOf(const StepStats& stats, double seconds) {
+  const auto steps = static_cast<double>(stats.iteration);
+  return {{"iterations", stats.iteration},
+          {"seconds", seconds},
+          {"toggled_per_iteration", static_cast<double>(stats.toggled) / steps},
+          {"screened_epochs", stats.engine.screening.epochs},
+          {"screened_iterations", stats.engine.screening.iterations},
+          {"active_share", stats.engine.screening.active_share},
+          {"relaxed_loss", stats.relaxed_loss}};
+}
+
+struct TimedSteps {
+  StepRule rule = StepRule::kOpenLoop;
+  std::vector<int64_t> marks;  // ascending; the last one is the end
+  double seconds = 0;          // no step is begun after that
+};
+
+absl::StatusOr<TimedSteps> StepsOf(const Json& request) {
+  TimedSteps steps = {.marks = request.value("marks", std::vector<int64_t>()),
+                      .seconds = request.value("seconds", 30.0)};
+  SPARSEFW_ASSIGN_OR_RETURN(steps.rule, RuleOf(request));
+  const int64_t end = request.value("iterations", int64_t{200});
+  std::erase_if(steps.marks, [&](int64_t mark) { return mark < 1 || mark >= end; });
+  steps.marks.push_back(end);
+  std::sort(steps.marks.begin(), steps.marks.end());
+  return steps;
+}
+
+// Steps from where a newly loaded engine stands, after an evaluation that is
+// outside the clock. At every mark and at the end: seconds since the first
+// step, the mean number of coordinates that changed per step, the relaxed loss.
+absl::StatusOr<Json> RunTimedSteps(Engine& engine, const TimedSteps& options) {
+  // Converts the layer and evaluates where it stands.
+  SPARSEFW_RETURN_IF_ERROR(engine.Step({.rule = options.rule}).status());
+  Json marks = Json::array();
+  StepStats stats;
+  const Stopwatch watch;
+  double elapsed = 0;
+  for (const int64_t mark : options.marks) {
+    while (stats.iteration < mark && (elapsed < options.seconds || stats.iteration == 0)) {
+      const int64_t count = BatchSize(stats.iteration, mark, elapsed, options.seconds);
+      SPARSEFW_ASSIGN_OR_RETURN(stats, engine.Step({.count = count, .rule = options.rule}));
+      elapsed = watch.seconds();
+    }
+    if (stats.iteration < mark) break;
+    marks.push_back(MarkOf(stats, elapsed));
   }
-  return Unknown("preset", name, "fast, balanced, best or paper");
+  if (marks.empty() || marks.back()["iterations"] != stats.iteration) {
+    marks.push_back(MarkOf(stats, elapsed));
+  }
+  return marks;
 }
 
 }  // namespace
@@ -142,28 +183,24 @@ absl::StatusOr<EngineProblem> DeviceMeasures::StartOf(const Json& request) {
 
 absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const EngineProblem problem, StartOf(request));
-  TimedSteps steps;
-  steps.seconds = request.value("seconds", 30.0);
-  SPARSEFW_ASSIGN_OR_RETURN(steps.rule, RuleOf(request));
-  steps.marks = MarksUpTo(request.value("iterations", int64_t{200}),
-                          request.value("marks", std::vector<int64_t>()));
+  SPARSEFW_ASSIGN_OR_RETURN(const TimedSteps steps, StepsOf(request));
   SPARSEFW_ASSIGN_OR_RETURN(const WarmEngine warm,
                             MakeWarmEngine(backend_, threads_, request, problem));
   Engine* const engine = warm.engine.get();
   Json answer = {{"load_seconds", warm.load_seconds}, {"runs", Json::array()}};
   const int64_t repetitions = request.value("repetitions", int64_t{1});
   int64_t capture_failures = 0;
-  for (int64_t i = 0; i < repetitions; ++i) {
+  const Stopwatch watch;
+  double per_run = 0;  // a repetition that would not fit the time is not begun
+  for (int64_t i = 0; i < repetitions && watch.seconds() + per_run <= steps.seconds; ++i) {
     SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
     SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
     answer["runs"].push_back(std::move(run));
     SPARSEFW_ASSIGN_OR_RETURN(const StepStats last, engine->Step({.rule = steps.rule}));
     capture_failures += last.engine.capture_failures;
+    per_run = watch.seconds() / static_cast<double>(i + 1);
   }
   answer["capture_failures"] = capture_failures;
-  SPARSEFW_ASSIGN_OR_RETURN(answer["step_call_seconds"], MedianSeconds([&] {
-                              return engine->Step({.rule = steps.rule}).status();
-                            }));
   return answer;
 }
 
@@ -212,33 +249,29 @@ absl::StatusOr<Json> DeviceMeasures::Parallel(const Json& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const EngineProblem problem, StartOf(request));
   const int64_t engines = request.value("engines", int64_t{4});
   const StepRequest steps = {.count = request.value("iterations", int64_t{200})};
-  Json answer;
-  for (const auto& [name, count] :
-       {std::pair{"alone_seconds", int64_t{1}}, std::pair{"together_seconds", engines}}) {
-    std::vector<std::unique_ptr<Engine>> all;
-    for (int64_t i = 0; i < count; ++i) {
-      SPARSEFW_ASSIGN_OR_RETURN(WarmEngine warm,
-                                MakeWarmEngine(backend_, threads_, request, problem));
-      SPARSEFW_RETURN_IF_ERROR(warm.engine->Load(problem));
-      SPARSEFW_RETURN_IF_ERROR(warm.engine->Step({}).status());
-      all.push_back(std::move(warm.engine));
-    }
-    std::vector<absl::Status> statuses(all.size());
-    std::barrier begin(static_cast<std::ptrdiff_t>(all.size() + 1));
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < all.size(); ++i) {
-      threads.emplace_back([&, i] {
-        begin.arrive_and_wait();
-        statuses[i] = all[i]->Step(steps).status();
-      });
-    }
-    begin.arrive_and_wait();
-    const Stopwatch watch;
-    for (std::jthread& thread : threads) thread.join();
-    answer[name] = watch.seconds();
-    for (const absl::Status& status : statuses) SPARSEFW_RETURN_IF_ERROR(status);
+  std::vector<std::unique_ptr<Engine>> all;
+  for (int64_t i = 0; i < engines; ++i) {
+    SPARSEFW_ASSIGN_OR_RETURN(WarmEngine warm,
+                              MakeWarmEngine(backend_, threads_, request, problem));
+    SPARSEFW_RETURN_IF_ERROR(warm.engine->Load(problem));
+    SPARSEFW_RETURN_IF_ERROR(warm.engine->Step({}).status());
+    all.push_back(std::move(warm.engine));
   }
-  return answer;
+  std::vector<absl::Status> statuses(all.size());
+  std::barrier begin(static_cast<std::ptrdiff_t>(all.size() + 1));
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] {
+      begin.arrive_and_wait();
+      statuses[i] = all[i]->Step(steps).status();
+    });
+  }
+  begin.arrive_and_wait();
+  const Stopwatch watch;
+  for (std::jthread& thread : threads) thread.join();
+  const double seconds = watch.seconds();
+  for (const absl::Status& status : statuses) SPARSEFW_RETURN_IF_ERROR(status);
+  return Json{{"together_seconds", seconds}};
 }
 
 absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
@@ -246,7 +279,9 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
   problem.weights = layer_.weights;
   problem.gram = layer_.gram;
   problem.pattern = ParsePattern(request.at("pattern"));
-  SPARSEFW_ASSIGN_OR_RETURN(SolveOptions options, OptionsOf(request, problem.pattern));
+  SPARSEFW_ASSIGN_OR_RETURN(const Preset preset,
+                            ValueOf("preset", request.at("preset").get<std::string>(), kPresets));
+  SolveOptions options = ResolveOptions({.preset = preset}, problem.pattern);
   options.threads = threads_;
   const Stopwatch watch;
   SPARSEFW_ASSIGN_OR_RETURN(const SolveResult result,
@@ -254,7 +289,7 @@ absl::StatusOr<Json> DeviceMeasures::SolveWhole(const Json& request) {
   return Json{{"seconds", watch.seconds()},
               {"load_seconds", absl::ToDoubleSeconds(result.load_time)},
               {"iterations", result.iterations},
-              {"stop_cause", CauseName(result.stop_cause)},
+              {"stop_cause", NameOf(result.stop_cause)},
               {"full_loss", result.full_loss},
               {"warm_start_loss", result.warm_start_loss},
               {"relaxed_loss", result.relaxed_loss},

@@ -30,12 +30,11 @@ class DeviceMeasures {
   absl::StatusOr<Json> Run(const Json& request);
 
  private:
-  // {pattern, alpha 0.9, rule "open-loop", precision "fp32", form "auto", iterations 200,
-  //  marks [], warm_up 5, seconds 30, repetitions 1}; also called "forms"
-  // -> {load_seconds, runs: [[mark]], step_call_seconds}. A new engine is loaded
+  // {pattern, alpha 0.9, rule "open-loop", precision "fp32", form "auto", screened true,
+  //  iterations 200, marks [], warm_up 5, seconds 30, repetitions 1}; also called "forms"
+  // -> {load_seconds, runs: [[mark]], capture_failures}. A new engine is loaded
   // and evaluates where it stands, load_seconds, upload included; it takes
-  // warm_up steps; then every run is loaded anew. step_call_seconds: a Step of no
-  // steps, the part of every call that is no iteration.
+  // warm_up steps; then every run is loaded anew. Only runs that fit `seconds` are begun.
   absl::StatusOr<Json> Iterations(const Json& request);
 
   // {pattern, alpha 0.9, steps 100, precision "fp32", seconds 30}
@@ -45,11 +44,10 @@ class DeviceMeasures {
 
   // {engines 4, pattern, alpha 0.9, iterations 200, precision "fp32"}
   // -> seconds for so many engines, each on a thread of its own, to take the
-  // steps at the same time, and for one of them alone.
+  // steps at the same time.
   absl::StatusOr<Json> Parallel(const Json& request);
 
-  // {pattern, alpha 0.9, rule, precision, iterations 2000, rel_gap 0, swaps false,
-  //  report_every 100}, or of "preset" {pattern, preset} -> one whole Solve: seconds, losses
+  // Called "preset": {pattern, preset} -> one whole Solve: seconds, losses
   absl::StatusOr<Json> SolveWhole(const Json& request);
 
   // {cols 4096, tokens 8192, dtype "bf16", repetitions 5}

@@ -2,8 +2,7 @@
 // PyTorch program measure on.
 //
 //   sparsefw-bench-layer --rows R --cols C --out FILE [--seed 20] [--spectrum flat|decaying]
-#include <iostream>
-#include <nlohmann/json.hpp>
+#include <string>
 
 #include "core/benchmarks/programs/bench_program.h"
 #include "core/benchmarks/programs/layers/synthetic_layer.h"
@@ -23,18 +22,9 @@ int Main(int argc, char** argv) {
     Die("--spectrum must be flat or decaying; got \"" + spectrum + "\"");
   }
 
-  const Stopwatch watch;
-  const SyntheticLayer layer = OrDie(MakeSyntheticLayer(
-      rows, cols, seed, spectrum == "decaying" ? Spectrum::kDecaying : Spectrum::kFlat));
-  const double made = watch.seconds();
-  OrDie(WriteLayer(path, layer));
-  std::cout << nlohmann::ordered_json{{"rows", rows},
-                                      {"cols", cols},
-                                      {"seed", seed},
-                                      {"make_seconds", made},
-                                      {"write_seconds", watch.seconds() - made}}
-                   .dump()
-            << '\n';
+  OrDie(WriteLayer(path, OrDie(MakeSyntheticLayer(
+                             rows, cols, seed,
+                             spectrum == "decaying" ? Spectrum::kDecaying : Spectrum::kFlat))));
   return 0;
 }
 

@@ -5,23 +5,18 @@
 //       open-loop|line-search|auto] [--iterations 2000] [--rel-gap 0] [--swaps 0|1]
 //       [--method sparsefw|wanda|ria|magnitude|sparsegpt|alps] [--reconstruct 0|1]
 //       [--joint 0|1] [--joint-damping 0.001] [--joint-excluded 0.25] [--report-every 100]
-//       [--target LOSS] [--resume FILE] [--checkpoint FILE --checkpoint-every SECONDS]
+//       [--target LOSS]
 //
 // Seconds are wall clock from the call of Solve on, loading included. --target: also prints
-// when a mask of that loss was first there, null if never. --checkpoint: the latest
-// checkpoint is kept in FILE; how many, their bytes and their seconds are printed. Memory is
-// the peak resident set less what was resident before the layer was opened: mapped inputs count,
-// the program does not.
-// An option that this build does not implement is reported as {"unimplemented": MESSAGE}.
+// when a mask of that loss was first there, null if never. Memory is the peak resident set less
+// what was resident before the layer was opened: mapped inputs count, the program does not.
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/benchmarks/programs/bench_program.h"
-#include "core/benchmarks/programs/checkpoint_files.h"
 #include "core/benchmarks/programs/layers/layer_file.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/options.h"
@@ -37,12 +32,7 @@ class Trace final : public SolveObserver {
   explicit Trace(double target) : target_(target) {}
 
   void OnReport(const ProgressReport& report) override {
-    const double seconds = watch_.seconds();
-    if (!reached_ && report.best_loss <= target_) reached_ = seconds;
-    reports_.push_back({{"iteration", report.iteration},
-                        {"seconds", seconds},
-                        {"relaxed_loss", report.relaxed_loss},
-                        {"best_loss", report.best_loss}});
+    if (!reached_ && report.best_loss <= target_) reached_ = watch_.seconds();
   }
   void OnEnd(const SolveResult& result) {
     seconds_ = watch_.seconds();
@@ -51,43 +41,13 @@ class Trace final : public SolveObserver {
 
   double seconds() const { return seconds_; }
   Json reached() const { return reached_ ? Json(*reached_) : Json(nullptr); }
-  const Json& reports() const { return reports_; }
 
  private:
   double target_;
   Stopwatch watch_;
   double seconds_ = 0;
   std::optional<double> reached_;
-  Json reports_ = Json::array();
 };
-
-StepRule ParseRule(const std::string& text) {
-  if (text == "open-loop") return StepRule::kOpenLoop;
-  if (text == "line-search") return StepRule::kLineSearch;
-  if (text == "auto") return StepRule::kAuto;
-  Die("--rule must be open-loop, line-search or auto; got \"" + text + "\"");
-}
-
-Preset ParsePreset(const std::string& text) {
-  for (const Preset preset : {Preset::kPaper, Preset::kFast, Preset::kBalanced, Preset::kBest}) {
-    if (sparsefw::NameOf(preset) == text) return preset;
-  }
-  Die("--preset must be paper, fast, balanced or best; got \"" + text + "\"");
-}
-
-Method ParseMethod(const std::string& text) {
-  for (const Method method : {Method::kSparseFw, Method::kWanda, Method::kRia, Method::kMagnitude,
-                              Method::kSparseGpt, Method::kAlps}) {
-    if (sparsefw::NameOf(method) == text) return method;
-  }
-  Die("--method must be the name of a method; got \"" + text + "\"");
-}
-
-std::string CauseName(StopCause cause) {
-  if (cause == StopCause::kIterations) return "iterations";
-  if (cause == StopCause::kGap) return "gap";
-  return cause == StopCause::kDeadline ? "deadline" : "cancelled";
-}
 
 Json UnshrunkJson(const SolveResult& result) {
   if (!result.unshrunk.has_value()) return nullptr;
@@ -96,7 +56,7 @@ Json UnshrunkJson(const SolveResult& result) {
 
 Json ResultJson(const SolveResult& result) {
   return {{"iterations", result.iterations},
-          {"stop_cause", CauseName(result.stop_cause)},
+          {"stop_cause", NameOf(result.stop_cause)},
           {"full_loss", result.full_loss},
           {"warm_start_loss", result.warm_start_loss},
           {"relaxed_loss", result.relaxed_loss},
@@ -121,11 +81,17 @@ SolveOptions OptionsFrom(Flags& flags, const Pattern& pattern) {
     return true;
   };
   if (const std::string preset = flags.Text("preset", ""); !preset.empty()) {
-    request.preset = ParsePreset(preset);
+    request.preset = OrDie(ValueOf("--preset", preset, kPresets));
   }
   SolveOptions& options = request.options;
-  if (given("method", "method")) options.method = ParseMethod(flags.Required("method"));
-  if (given("step_rule", "rule")) options.step_rule = ParseRule(flags.Required("rule"));
+  if (given("method", "method")) {
+    options.method = OrDie(ValueOf("--method", flags.Required("method"),
+                                   {Method::kSparseFw, Method::kWanda, Method::kRia,
+                                    Method::kMagnitude, Method::kSparseGpt, Method::kAlps}));
+  }
+  if (given("step_rule", "rule")) {
+    options.step_rule = OrDie(ValueOf("--rule", flags.Required("rule"), kStepRules));
+  }
   if (given("iterations", "iterations")) options.iterations = flags.Integer("iterations", 0);
   if (given("report_every", "report-every"))
     options.report_every = flags.Integer("report-every", 0);
@@ -154,23 +120,11 @@ int Main(int argc, char** argv) {
   const SolveOptions options = OptionsFrom(flags, problem.pattern);
   const double target = flags.Number("target", -std::numeric_limits<double>::max());
   const Backend* backend = OrDie(FindBackend(flags.Text("device", "cpu")));
-  const std::string checkpoint = flags.Text("checkpoint", "");
-  FileSink sink(checkpoint, absl::Seconds(flags.Number("checkpoint-every", 30)));
-  const std::string resume = flags.Text("resume", "");
   flags.Finish();
 
-  std::vector<std::byte> saved;
-  if (!resume.empty()) saved = ReadWhole(resume);
   Trace trace(target);
-  const absl::StatusOr<SolveResult> result =
-      Solve(problem, options, *backend, &trace, nullptr,
-            {.sink = checkpoint.empty() ? nullptr : &sink, .resume = saved});
-  if (absl::IsUnimplemented(result.status())) {
-    std::cout << Json{{"unimplemented", std::string(result.status().message())}}.dump() << '\n';
-    return 0;
-  }
-  OrDie(result.status());
-  trace.OnEnd(*result);
+  const SolveResult result = OrDie(Solve(problem, options, *backend, &trace, nullptr));
+  trace.OnEnd(result);
   Json json = {{"rows", layer.weights.rows()},
                {"cols", layer.weights.cols()},
                {"pattern", ToString(problem.pattern)},
@@ -180,12 +134,7 @@ int Main(int argc, char** argv) {
                {"seconds_to_target", trace.reached()},
                {"resident_before_bytes", before},
                {"peak_resident_bytes", PeakResidentBytes()}};
-  json.update(ResultJson(*result));
-  if (!checkpoint.empty()) {
-    json["checkpoints"] = {
-        {"count", sink.count()}, {"bytes", sink.bytes()}, {"seconds", sink.seconds()}};
-  }
-  json["reports"] = trace.reports();
+  json.update(ResultJson(result));
   std::cout << json.dump() << '\n';
   return 0;
 }
