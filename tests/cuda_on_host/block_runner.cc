@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tests/cuda_on_host/dynamic_shared.h"
+#include "tests/cuda_on_host/runtime.h"
 
 namespace cuda_on_host {
 namespace {

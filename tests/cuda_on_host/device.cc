@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "tests/cuda_on_host/control.h"
-#include "tests/cuda_on_host/dynamic_shared.h"
 #include "tests/cuda_on_host/runtime.h"
 
 namespace cuda_on_host {

@@ -1,6 +1,6 @@
-#include "tests/cuda_on_host/dynamic_shared.h"
-
 #include <cstring>
+
+#include "tests/cuda_on_host/runtime.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

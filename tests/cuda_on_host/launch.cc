@@ -13,7 +13,6 @@
 #include "sparsefw/mutex.h"
 #include "tests/cuda_on_host/block_runner.h"
 #include "tests/cuda_on_host/control.h"
-#include "tests/cuda_on_host/dynamic_shared.h"
 #include "tests/cuda_on_host/runtime.h"
 
 namespace cuda_on_host {

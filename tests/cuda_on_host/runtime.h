@@ -33,6 +33,15 @@ size_t DeviceBytes();
 // Whether all of it lies in one allocation of the device.
 bool IsDeviceRange(const void* pointer, size_t bytes);
 
+// The memory behind launch.cuh's DynamicShared.
+inline constexpr size_t kMaxDynamicShared = 232448;  // 227 KiB, Hopper's
+
+// From now on the first `bytes` may be used; under AddressSanitizer no others.
+void OpenDynamicShared(size_t bytes);
+// Fills them with 0xff.
+void FillDynamicShared(size_t bytes);
+void CloseDynamicShared();
+
 }  // namespace cuda_on_host
 
 #endif  // SPARSEFW_TESTS_CUDA_ON_HOST_RUNTIME_H_

@@ -22,13 +22,11 @@ enum cublasStatus_t {
   CUBLAS_STATUS_EXECUTION_FAILED = 13,
   CUBLAS_STATUS_INTERNAL_ERROR = 14,
   CUBLAS_STATUS_NOT_SUPPORTED = 15,
-  CUBLAS_STATUS_LICENSE_ERROR = 16,
 };
 
 enum cublasOperation_t {
   CUBLAS_OP_N = 0,
   CUBLAS_OP_T = 1,
-  CUBLAS_OP_C = 2,
 };
 
 enum cublasSideMode_t { CUBLAS_SIDE_LEFT = 0, CUBLAS_SIDE_RIGHT = 1 };
@@ -50,7 +48,6 @@ enum cublasComputeType_t {
 
 enum cublasGemmAlgo_t {
   CUBLAS_GEMM_DEFAULT = -1,
-  CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99,
 };
 
 enum libraryPropertyType { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL };
@@ -73,10 +70,5 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
 cublasStatus_t cublasDtrsm_v2(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t uplo,
                               cublasOperation_t trans, cublasDiagType_t diag, int m, int n,
                               const double* alpha, const double* a, int lda, double* b, int ldb);
-
-#define cublasCreate cublasCreate_v2
-#define cublasDestroy cublasDestroy_v2
-#define cublasSetStream cublasSetStream_v2
-#define cublasSetWorkspace cublasSetWorkspace_v2
 
 #endif  // SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUBLAS_V2_H_

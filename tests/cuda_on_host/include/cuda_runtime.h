@@ -48,13 +48,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cuda_on_host/atomics.h"
-#include "cuda_on_host/errors.h"
-#include "cuda_on_host/intrinsics.h"
-#include "cuda_on_host/launch.h"
-#include "cuda_on_host/qualifiers.h"
+#include "cuda_on_host/kernel_language.h"
 #include "cuda_on_host/runtime_api.h"
-#include "cuda_on_host/synchronization.h"
-#include "cuda_on_host/vector_types.h"
 
 #endif  // SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUDA_RUNTIME_H_
