@@ -14,7 +14,7 @@ func (r *Result) Loss() float64 {
 	if unshrunk := losses.GetUnshrunk(); unshrunk != nil {
 		return share(unshrunk.GetResult(), unshrunk.GetFull())
 	}
-	if losses.Reconstructed != nil {
+	if losses != nil && losses.Reconstructed != nil {
 		return share(losses.GetReconstructed(), losses.GetFull())
 	}
 	return share(losses.GetMask(), losses.GetFull())
@@ -37,7 +37,7 @@ func (r *Result) String() string {
 	losses := r.Losses()
 	full, start, end := losses.GetFull(), losses.GetWarmStart(), losses.GetMask()
 	note := fmt.Sprintf("|WX - (M*W)X|^2 / |WX|^2; output energy kept: %s", perCent(1-r.Loss()))
-	if losses.Reconstructed != nil {
+	if losses != nil && losses.Reconstructed != nil {
 		note = "|WX - W'X|^2 / |WX|^2 with the updated weights W'"
 		end = losses.GetReconstructed()
 	}

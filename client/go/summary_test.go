@@ -48,6 +48,13 @@ func TestALayerOfZerosHasNoLossToDivideBy(t *testing.T) {
 	}
 }
 
+func TestAResultWithoutLossesIsNoPanic(t *testing.T) {
+	r := &Result{Job: &v1.Job{Result: &v1.JobResult{}}}
+	if r.Loss() != 0 || !strings.Contains(r.String(), "loss") {
+		t.Errorf("got %q", r)
+	}
+}
+
 func TestWhetherThereIsALossIsOfTheGramMatrixItself(t *testing.T) {
 	const zero = "|WX|^2 is 0"
 	r := result()

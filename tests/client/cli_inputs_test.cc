@@ -159,6 +159,13 @@ TEST_F(InputsTest, SameFileSeesThroughSpellingAndLinks) {
   EXPECT_TRUE(SameFile(Path("a"), Path("link")));
   EXPECT_TRUE(SameFile(Path("new"), Path("x/../new")));
   EXPECT_FALSE(SameFile(Path("a"), Path("b")));
+  // Outputs need not be there yet.
+  std::filesystem::create_directory(Path("folder"));
+  std::filesystem::create_directory_symlink("folder", Path("other"));
+  std::filesystem::create_symlink("new", Path("dangling"));
+  EXPECT_TRUE(SameFile(Path("folder/new"), Path("other/new")));
+  EXPECT_TRUE(SameFile(Path("new"), Path("dangling")));
+  EXPECT_FALSE(SameFile(Path("new"), Path("other/new")));
 }
 
 }  // namespace

@@ -194,8 +194,13 @@ absl::Status CheckWritable(std::string_view flag, const std::string& path, bool 
 bool SameFile(const std::string& path, const std::string& other) {
   std::error_code error;
   if (std::filesystem::equivalent(path, other, error)) return true;
-  return std::filesystem::absolute(path, error).lexically_normal() ==
-         std::filesystem::absolute(other, error).lexically_normal();
+  // Neither need be there yet, but links and folders on the way may be.
+  const auto place = [&error](const std::string& name) {
+    const std::filesystem::path file = std::filesystem::absolute(FileBehindLinks(name), error);
+    const std::filesystem::path found = std::filesystem::weakly_canonical(file, error);
+    return error ? file.lexically_normal() : found;
+  };
+  return place(path) == place(other);
 }
 
 }  // namespace sparsefw::cli

@@ -113,9 +113,14 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// Write makes a file in one step: a reader sees all of it or none. Metadata may be nil.
+// Write makes a file in one step: a reader sees all of it or none. Metadata may be nil. A link stays, and
+// the file behind it is replaced.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	file, err := createBeside(path)
+	target, err := behindLinks(path)
+	if err != nil {
+		return err
+	}
+	file, err := createBeside(target)
 	if err != nil {
 		return err
 	}
@@ -133,7 +138,33 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.Rename(file.Name(), path)
+	return os.Rename(file.Name(), target)
+}
+
+const mostLinks = 40 // the kernel follows as many
+
+// behindLinks is the file that a rename takes the place of; an error where that is no regular file, such as
+// /dev/null, which the whole machine would lose.
+func behindLinks(path string) (string, error) {
+	target := path
+	for i := 0; i < mostLinks; i++ {
+		link, err := os.Readlink(target)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(link) {
+			link = dirOf(target) + "/" + link
+		}
+		target = link
+	}
+	info, err := os.Stat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return target, nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: must be a regular file to write to; it is none", path)
+	}
+	return target, err
 }
 
 // createBeside makes a file with the permissions of any new file of this user, which os.CreateTemp does not.
@@ -189,6 +220,9 @@ func encode(out io.Writer, tensors []Tensor, metadata map[string]string) error {
 	}
 	for len(text)%8 != 0 { // tensors begin on 8 bytes
 		text = append(text, ' ')
+	}
+	if len(text) > maxHeader {
+		return fmt.Errorf("the header must be at most %d bytes; got %d", maxHeader, len(text))
 	}
 	if err := binary.Write(out, binary.LittleEndian, uint64(len(text))); err != nil {
 		return err

@@ -2,9 +2,11 @@ package safetensors_test
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -144,6 +146,51 @@ func TestNamesThatCannotBeReadBackAreNotWritten(t *testing.T) {
 		if err == nil {
 			t.Errorf("%q was written", name)
 		}
+	}
+}
+
+func TestALinkStaysAndTheFileBehindItIsReplaced(t *testing.T) {
+	folder := t.TempDir()
+	file, link := filepath.Join(folder, "sub", "a"), filepath.Join(folder, "link")
+	if err := os.Mkdir(filepath.Dir(file), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("sub/a", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dangling", "there"} {
+		err := safetensors.Write(link, nil, map[string]string{"name": name})
+		if info, statErr := os.Lstat(link); err != nil || statErr != nil || info.Mode()&fs.ModeSymlink == 0 {
+			t.Fatalf("%s: %v %v", name, err, statErr)
+		}
+		written, err := safetensors.Open(file)
+		if err != nil || written.Metadata["name"] != name {
+			t.Fatalf("%s: %v %v", name, written, err)
+		}
+		written.Close()
+	}
+}
+
+func TestOnlyRegularFilesAreReplaced(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, filepath.Dir(pipe)} {
+		if err := safetensors.Write(path, nil, nil); err == nil || !strings.Contains(err.Error(), "regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if info, err := os.Stat(pipe); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		t.Errorf("%v %v", info, err)
+	}
+}
+
+func TestAHeaderThatCannotBeReadBackIsNotWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	err := safetensors.Write(path, nil, map[string]string{"long": strings.Repeat("x", 100_000_000)})
+	if _, statErr := os.Stat(path); err == nil || !strings.Contains(err.Error(), "at most") || statErr == nil {
+		t.Errorf("%v %v", err, statErr)
 	}
 }
 
