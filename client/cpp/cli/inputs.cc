@@ -169,6 +169,7 @@ absl::Status CheckWritable(std::string_view flag, const std::string& path, bool 
   const auto refuse = [&](const std::string& why) {
     return FileError(absl::StrFormat("%s: %s: cannot be written: %s", flag, path, why));
   };
+  if (IsDescriptor(path)) return refuse("it is an open descriptor and not a regular file");
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::none) return refuse(error.message());

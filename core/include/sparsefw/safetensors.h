@@ -83,13 +83,17 @@ struct SafetensorsTensor {
 };
 
 // The file that a program writes to when it is told `path`: where symbolic links lead, be it to
-// nothing yet.
+// nothing yet. An open descriptor (/dev/stdout, /proc/self/fd/1) is not followed.
 std::string FileBehindLinks(const std::string& path);
 
+// Whether links lead from a path to an open descriptor.
+bool IsDescriptor(const std::string& path);
+
 // Writes to a temporary file beside FileBehindLinks(path), then renames: a reader sees the
-// old file or the whole new one, and a failure leaves nothing behind. Links stay. Tensors
-// with larger elements come first in the file, so that all of them are aligned.
-// Errors: InvalidArgument size mismatch; a name twice, reserved or not UTF-8;
+// old file or the whole new one, and a failure leaves nothing behind, nor does a kill where the
+// file system has files without a name. Links stay. Tensors with larger elements come first in the
+// file, so that all of them are aligned. Errors: InvalidArgument size mismatch; a name twice,
+// reserved or not UTF-8;
 //         header over kMaxHeaderBytes; a path that is there and no regular
 //         file; ResourceExhausted disk full; PermissionDenied; NotFound the
 //         folder; each names the path.

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/src/io/file_status.h"
@@ -32,25 +33,19 @@ using io::TensorError;
 // A file that is gone again unless it was put in its place.
 class TemporaryFile {
  public:
-  // Beside the target: a rename does not cross file systems.
+  // Beside the target: a rename does not cross file systems. Without a name where the file system
+  // has such files: then nothing is left of a program that is killed.
   static absl::StatusOr<TemporaryFile> Create(const std::string& target) {
-    std::filesystem::path folder = std::filesystem::path(target).parent_path();
-    if (folder.empty()) folder = ".";
-    while (true) {
-      uint64_t random = 0;
-      if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-        return FileError(target, "written", errno);
-      }
-      TemporaryFile file;
-      // Not built from the target's name, which may be as long as names can be.
-      file.path_ = (folder / absl::StrFormat(".sparsefw-%016x.tmp", random)).string();
-      // Not mkstemp: the result has the permissions of any new file of this user.
-      file.fd_ = open(file.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (file.fd_ >= 0) return file;
-      const int error = errno;
-      file.path_.clear();
-      if (error != EEXIST) return FileError(target, "written", error);
-    }
+    TemporaryFile file;
+    // Not mkstemp: the result has the permissions of any new file of this user.
+    file.fd_ = open(FolderOf(target).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (file.fd_ >= 0 && access(file.Descriptor().c_str(), F_OK) == 0) return file;
+    if (file.fd_ >= 0) close(std::exchange(file.fd_, -1));
+    SPARSEFW_RETURN_IF_ERROR(file.TakeName(target, [&file](const char* name) {
+      file.fd_ = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      return file.fd_ >= 0;
+    }));
+    return file;
   }
 
   TemporaryFile(TemporaryFile&& other) noexcept
@@ -77,6 +72,11 @@ class TemporaryFile {
   // half-written file.
   absl::Status MoveTo(const std::string& target) {
     if (fsync(fd_) != 0) return FileError(target, "written", errno);
+    if (path_.empty()) {
+      SPARSEFW_RETURN_IF_ERROR(TakeName(target, [this](const char* name) {
+        return linkat(AT_FDCWD, Descriptor().c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+      }));
+    }
     if (close(std::exchange(fd_, -1)) != 0) return FileError(target, "written", errno);
     std::error_code error;
     std::filesystem::rename(path_, target, error);
@@ -88,9 +88,33 @@ class TemporaryFile {
  private:
   TemporaryFile() = default;
 
+  static std::filesystem::path FolderOf(const std::string& target) {
+    const std::filesystem::path folder = std::filesystem::path(target).parent_path();
+    return folder.empty() ? "." : folder;
+  }
+
+  std::string Descriptor() const { return absl::StrFormat("/proc/self/fd/%d", fd_); }
+
+  // A name that `make` finds free; it sets errno.
+  absl::Status TakeName(const std::string& target, absl::FunctionRef<bool(const char*)> make) {
+    while (true) {
+      uint64_t random = 0;
+      if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+        return FileError(target, "written", errno);
+      }
+      // Not built from the target's name, which may be as long as names can be.
+      std::string name =
+          (FolderOf(target) / absl::StrFormat(".sparsefw-%016x.tmp", random)).string();
+      if (make(name.c_str())) {
+        path_ = std::move(name);
+        return absl::OkStatus();
+      }
+      if (errno != EEXIST) return FileError(target, "written", errno);
+    }
+  }
+
   static absl::Status SyncFolder(const std::string& target) {
-    std::filesystem::path folder = std::filesystem::path(target).parent_path();
-    if (folder.empty()) folder = ".";
+    const std::filesystem::path folder = FolderOf(target);
     const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // A folder that may be written but not read cannot be synced; the file is whole.
     if (fd < 0) return absl::OkStatus();
@@ -200,8 +224,18 @@ std::string LengthBytes(size_t length) {
 // The kernel follows as many links.
 constexpr int kMostLinks = 40;
 
-// A rename would replace a device such as /dev/null for the whole machine.
+bool InFolderOfDescriptors(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto folder = std::filesystem::weakly_canonical(file.parent_path(), error);
+  return folder.filename() == "fd" && folder.string().starts_with("/proc/");
+}
+
+// A rename would replace a device such as /dev/null for the whole machine, or the file that an open
+// descriptor (/dev/stdout) stands for.
 absl::Status CheckTarget(const std::string& path) {
+  if (IsDescriptor(path)) {
+    return InvalidFile(path, "must be a regular file to write to; it is an open descriptor");
+  }
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) {
     return errno == ENOENT ? absl::OkStatus() : FileError(path, "written", errno);
@@ -238,13 +272,15 @@ absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> t
 std::string FileBehindLinks(const std::string& path) {
   std::filesystem::path file = path;
   std::error_code error;
-  for (int i = 0; i < kMostLinks; ++i) {
+  for (int i = 0; i < kMostLinks && !InFolderOfDescriptors(file); ++i) {
     const std::filesystem::path link = std::filesystem::read_symlink(file, error);
     if (error) break;
     file = file.parent_path() / link;
   }
   return file.string();
 }
+
+bool IsDescriptor(const std::string& path) { return InFolderOfDescriptors(FileBehindLinks(path)); }
 
 absl::Status WriteSafetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                               const std::map<std::string, std::string>& metadata) {

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -145,6 +147,26 @@ TEST_F(SafetensorsWriterTest, RefusesPathsThatAreNoFiles) {
   EXPECT_EQ(folder_.Count(), 0U);
 }
 
+// A rename would take the place of the file that the descriptor stands for.
+TEST_F(SafetensorsWriterTest, RefusesDescriptors) {
+  const std::string behind = folder_.File("behind");
+  const int fd = open(behind.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  const std::string name = "/proc/self/fd/" + std::to_string(fd);
+  std::filesystem::create_symlink(name, folder_.File("link"));
+  for (const std::string& path :
+       {name, folder_.File("link"), "/dev/fd/" + std::to_string(fd), std::string("/dev/stdout")}) {
+    EXPECT_TRUE(IsDescriptor(path)) << path;
+    EXPECT_THAT(WriteSafetensors(path, {}, {}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                         "FILE_INVALID", path, "open descriptor"));
+  }
+  EXPECT_FALSE(IsDescriptor(behind));
+  struct stat info = {};
+  ASSERT_EQ(fstat(fd, &info), 0);
+  EXPECT_EQ(info.st_nlink, 1U) << "the file is replaced";
+  close(fd);
+}
+
 TEST_F(SafetensorsWriterTest, LongestNameIsWritten) {
   const std::string path = folder_.File(std::string(255, 'n'));
   SPARSEFW_EXPECT_OK(WriteSafetensors(path, {}, {}));
@@ -170,6 +192,25 @@ class FileSizeLimit {
   rlimit old_ = {};
   void (*old_handler_)(int) = nullptr;
 };
+
+// SIGXFSZ, which is not ignored here, comes in the middle of the data.
+TEST_F(SafetensorsWriterTest, AProgramThatIsKilledLeavesNothing) {
+  const int unnamed = open(folder_.path().c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "this file system has no files without a name";
+  close(unnamed);
+  const std::vector<float> many(100'000, 1.0F);
+  const std::vector<SafetensorsTensor> large = {{"w", DType::kF32, {100'000}, Bytes(many)}};
+  const auto write_much = [&] {
+    const rlimit limit = {64 << 10, 64 << 10};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    WriteSafetensors(path_, large, {}).IgnoreError();
+    std::exit(0);
+  };
+  EXPECT_EXIT(write_much(), ::testing::KilledBySignal(SIGXFSZ), "");
+  EXPECT_EQ(folder_.Count(), 0U) << "a temporary file is left";
+}
 
 TEST_F(SafetensorsWriterTest, TooLargeAFileLeavesTheOldOne) {
   const std::vector<SafetensorsTensor> small = {{"w", DType::kF32, {6}, Bytes(floats_)}};
