@@ -1,5 +1,3 @@
-#include "core/src/cpu/runtime/cpu_backend.h"
-
 #include <algorithm>
 #include <memory>
 #include <string>
