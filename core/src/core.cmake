@@ -4,36 +4,31 @@ find_package(hwy CONFIG REQUIRED)
 sparsefw_library(core
   SOURCES
     parallel/host_info.cc parallel/parallel_context.cc
-    linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/gram_state.cc
-    linalg/scaled_layer.cc linalg/widen.cc
+    linalg/blas.cc linalg/finite.cc linalg/gram_accumulator.cc linalg/scaled_layer.cc
+    linalg/widen.cc
     select/group_select.cc select/selection.cc
     layer/pattern.cc layer/problem.cc layer/saliency.cc
-    reference/reference_backend.cc reference/reference_engine.cc reference/reference_gram.cc
+    reference/reference_backend.cc reference/reference_engine.cc
     reference/reference_joint.cc reference/reference_reconstruct.cc reference/reference_refine.cc
     cpu/runtime/cpu_backend.cc cpu/runtime/cpu_engine.cc
     cpu/iteration/frank_wolfe.cc cpu/iteration/frank_wolfe_screened.cc
     cpu/iteration/frank_wolfe_dense.cc cpu/iteration/frank_wolfe_state.cc
-    cpu/iteration/relaxed_mask.cc
     cpu/iteration/tiled_product.cc cpu/iteration/vertex_update.cc
-    cpu/screen/active_row.cc cpu/screen/column_choice.cc cpu/screen/independent_steps.cc
-    cpu/screen/screen_kernels.cc cpu/screen/screened_epoch.cc
-    cpu/screen/screened_epoch_state.cc cpu/screen/shared_steps.cc
+    cpu/screen/active_row.cc cpu/screen/screen_kernels.cc
+    cpu/screen/screened_epoch.cc cpu/screen/screened_epoch_state.cc
     cpu/linalg/float64_product.cc cpu/linalg/gram_product.cc cpu/linalg/kernels.cc
     cpu/linalg/half_product_loss.cc
     cpu/linalg/loss_change.cc cpu/linalg/panel_kernels.cc
-    cpu/select/rounding.cc cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
-    cpu/swaps/swap_between_rows.cc cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
-    cpu/swaps/swap_row.cc
+    cpu/select/row_selector.cc cpu/select/whole_matrix_selector.cc
+    cpu/swaps/swap_kernels.cc cpu/swaps/swap_refine.cc
     joint/joint_rows.cc joint/row_window.cc
     cpu/joint/joint_kernels.cc cpu/joint/joint_search.cc
-    cpu/joint/row_search.cc
     cpu/joint/tableau.cc cpu/joint/tableau_build.cc
     cpu/reconstruct/nystrom_preconditioner.cc cpu/reconstruct/reconstruct.cc
     cpu/reconstruct/row_conjugate_gradients.cc
-    sparsegpt/column_sweep.cc sparsegpt/damping.cc sparsegpt/inverse_factor.cc
-    sparsegpt/sparsegpt.cc
-    alps/alps.cc alps/alternation.cc alps/shifted_inverse.cc
-    solver/checkpoint_file.cc solver/checkpoint_log.cc solver/checkpoint_terms.cc
+    sparsegpt/damping.cc sparsegpt/inverse_factor.cc sparsegpt/sparsegpt.cc
+    alps/alps.cc alps/shifted_inverse.cc
+    solver/checkpoint_file.cc solver/checkpoint_log.cc
     solver/frank_wolfe_stage.cc solver/joint_stage.cc solver/limits.cc solver/new_weights.cc
     solver/options.cc solver/own_weights.cc solver/preset.cc solver/shrunk_gram.cc
     solver/solve_state.cc solver/solver.cc solver/swaps.cc solver/sweep.cc solver/warm_start.cc

@@ -1,5 +1,5 @@
 sparsefw_library(io
-  SOURCES io/file_status.cc io/safetensors_file.cc io/safetensors_format.cc
+  SOURCES io/safetensors_file.cc io/safetensors_format.cc
           io/safetensors_header.cc io/safetensors_writer.cc
   LIBRARIES sparsefw::base
-  PRIVATE_LIBRARIES $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  PRIVATE_LIBRARIES absl::cleanup $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/module.h"
-#include "core/src/reference/reference_backend.h"
+#include "core/src/reference/reference_engine.h"
 
 namespace sparsefw {
 namespace {

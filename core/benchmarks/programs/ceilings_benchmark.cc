@@ -43,16 +43,8 @@ double BlockedSgemmSeconds(const Matrix<float>& a, const Matrix<float>& b, Matri
                            const ParallelContext& context) {
   const int64_t size = a.rows();
   const Stopwatch watch;
-  const GemmArgs<float> args = {.rows = size,
-                                .cols = size,
-                                .depth = size,
-                                .a = a.data(),
-                                .a_stride = size,
-                                .b = b.data(),
-                                .b_stride = size,
-                                .c = c.data(),
-                                .c_stride = size};
-  static_cast<void>(Gemm(args, context));  // no limits: never cut short
+  static_cast<void>(
+      Gemm<float>({size, size, size}, a, b, c, context));  // no limits: never cut short
   return watch.seconds();
 }
 

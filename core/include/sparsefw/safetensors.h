@@ -58,21 +58,28 @@ class SafetensorsFile {
   // Ours: no framework has more, and a header of dimensions alone stays small.
   static constexpr int64_t kMaxRank = 64;
 
-  const std::string& path() const;
-  const std::vector<SafetensorsEntry>& entries() const;  // in the order of the header
-  const std::map<std::string, std::string>& metadata() const;
+  const std::string& path() const { return path_; }
+  // In the order of the header.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   // Empty `name`: the only tensor of the file.
   // Errors: NotFound  no such tensor (the message lists up to ten that there are)
   //         InvalidArgument  name is empty and the file holds several
   absl::StatusOr<const SafetensorsEntry*> Find(std::string_view name) const;
 
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
   ~SafetensorsFile();
 
  private:
-  SafetensorsFile();
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  SafetensorsFile() = default;
+
+  std::string path_;
+  std::span<const std::byte> mapped_;
+  std::vector<SafetensorsEntry> entries_;
+  std::vector<size_t> by_name_;  // of entries_, ascending
+  std::map<std::string, std::string> metadata_;
 };
 
 struct SafetensorsTensor {

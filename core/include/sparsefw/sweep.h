@@ -27,11 +27,9 @@ struct SweepPoint {
 };
 
 // Called on the thread that called SolveSweep, point after point.
-class SweepObserver {
+// report.sweep_point says which point is running.
+class SweepObserver : public SolveObserver {
  public:
-  virtual ~SweepObserver() = default;
-  // report.sweep_point says which point is running.
-  virtual void OnReport(const ProgressReport& report) = 0;
   // Each point ends with its result or with the reason why it has none. Not OK
   // ends the sweep; SolveSweep returns it.
   virtual absl::Status OnResult(size_t point, absl::StatusOr<SolveResult> result) = 0;

@@ -60,16 +60,9 @@ absl::Status ShiftedInverse<Real>::MultiplyFactors() {
   constexpr int64_t kBlock = 256;
   for (int64_t first = 0; first < size_; first += kBlock) {
     const int64_t end = std::min(first + kBlock, size_);
-    SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<Real>{.rows = end - first,
-                                                 .cols = end,
-                                                 .depth = end,
-                                                 .a = transposed_.row(first),
-                                                 .a_stride = transposed_.cols(),
-                                                 .b = Upper(),
-                                                 .b_stride = factor_.cols(),
-                                                 .c = inverse_.row(first),
-                                                 .c_stride = inverse_.cols()},
-                                  context_));
+    SPARSEFW_RETURN_IF_ERROR(
+        Gemm<Real>({end - first, end, end}, {transposed_.row(first), transposed_.cols()},
+                   {Upper(), factor_.cols()}, {inverse_.row(first), inverse_.cols()}, context_));
   }
   return context_.ForEachRow({size_, 32}, [&](int64_t row) {
     for (int64_t col = row + 1; col < size_; ++col) inverse_(row, col) = inverse_(col, row);

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/backends/cuda_module.h"
-#include "core/src/cpu/runtime/cpu_backend.h"
-#include "core/src/reference/reference_backend.h"
+#include "core/src/cpu/runtime/cpu_engine.h"
+#include "core/src/reference/reference_engine.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/reason.h"
 

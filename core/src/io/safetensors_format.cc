@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/src/io/file_status.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::io {
 namespace {
@@ -22,7 +24,43 @@ constexpr std::array kDTypes = std::to_array<std::pair<std::string_view, int64_t
 
 constexpr size_t kQuotedBytes = 80;
 
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return absl::StatusCode::kResourceExhausted;
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
 }  // namespace
+
+absl::Status FileError(std::string_view path, std::string_view action, int error) {
+  // Not strerror: it is not thread-safe.
+  return absl::Status(CodeOf(error), absl::StrFormat("%s: cannot be %s: %s", path, action,
+                                                     std::system_category().message(error)));
+}
+
+absl::Status InvalidFile(std::string_view path, std::string_view rule) {
+  return Invalid("FILE_INVALID", "%s: %s", path, rule);
+}
 
 std::optional<int64_t> BitsOfDType(std::string_view dtype_name) {
   const auto found =

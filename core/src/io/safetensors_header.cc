@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/src/io/file_status.h"
 #include "core/src/io/safetensors_format.h"
 #include "sparsefw/safetensors.h"
 

@@ -16,7 +16,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/src/io/file_status.h"
 #include "core/src/io/safetensors_format.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
@@ -213,14 +212,6 @@ absl::StatusOr<std::string> HeaderText(const std::string& path,
   return header;
 }
 
-std::string LengthBytes(size_t length) {
-  std::string bytes;
-  for (int i = 0; i < io::kLengthBytes; ++i) {
-    bytes.push_back(static_cast<char>((length >> (8 * i)) & 0xFFU));
-  }
-  return bytes;
-}
-
 // The kernel follows as many links.
 constexpr int kMostLinks = 40;
 
@@ -258,8 +249,9 @@ absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> t
 
   const std::string target = FileBehindLinks(path);
   SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(target));
-  const std::string length = LengthBytes(header.size());
-  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(length))));
+  const uint64_t length = header.size();
+  static_assert(sizeof(length) == io::kLengthBytes);
+  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(&length, 1))));
   SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(header))));
   for (const SafetensorsTensor* tensor : ordered) {
     SPARSEFW_RETURN_IF_ERROR(file.Append(path, tensor->bytes));

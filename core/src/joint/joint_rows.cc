@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/src/frank_wolfe/swap_tolerance.h"
+#include "core/src/linalg/finite.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "core/src/reconstruct/rounded_value.h"
 
@@ -19,17 +20,12 @@ JointRows::JointRows(const EngineProblem& problem, const Scale& scale, const Mas
                      const JointRequest& request)
     : scale_(scale),
       weights_(problem.weights),
-      diagonal_(static_cast<size_t>(start.cols())),
+      diagonal_(DiagonalOf(problem.gram)),
       gram_rounding_(GramRounding(problem.gram.dtype(), problem.gram.dtype())),
       start_(start),
       request_(request),
       groups_(GroupsOf(problem.pattern, start.rows(), start.cols())),
       states_(static_cast<size_t>(start.rows())) {
-  const size_t width = SizeOf(problem.gram.dtype());
-  for (size_t j = 0; j < diagonal_.size(); ++j) {
-    ConvertToDouble(problem.gram.row_bytes(static_cast<int64_t>(j)) + j * width,
-                    problem.gram.dtype(), 1, &diagonal_[j]);
-  }
   result_.mask = start;
   result_.weights = Matrix<float>(start.rows(), start.cols());
   std::copy_n(request.weights->data(), request.weights->size(), result_.weights.data());

@@ -3,10 +3,12 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <iterator>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 // Weak: absent from other libraries with the CBLAS interface.
 extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
@@ -32,13 +34,6 @@ auto Of(OfFloat of_float, OfDouble of_double) {
   }
 }
 
-template <typename T>
-void CallGemm(int64_t rows, int64_t cols, const GemmArgs<T>& g, const T* a, const T* b, T* c) {
-  Of<T>(cblas_sgemm, cblas_dgemm)(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(cols),
-                                  Int(g.depth), T{1}, a, Int(g.a_stride), b, Int(g.b_stride),
-                                  g.accumulate ? T{1} : T{0}, c, Int(g.c_stride));
-}
-
 int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // Tall enough that packing B is cheap, small enough that a block stays near
@@ -55,20 +50,6 @@ Blocking BlockingOf(int64_t rows, int64_t cols, int64_t depth, size_t element_si
   const int64_t by_share = CeilDiv(rows, 8);
   const int64_t block = std::clamp<int64_t>(std::min(by_time, by_share), 64, 256);
   return {CeilDiv(block, 32) * 32, kCols};
-}
-
-template <typename T>
-void MultiplyInBlocks(const GemmArgs<T>& args) {
-  UseOneBlasThread();
-  const Blocking block = BlockingOf(args.rows, args.cols, args.depth, sizeof(T));
-  const int64_t col_blocks = CeilDiv(args.cols, block.cols);
-  const int64_t row_blocks = CeilDiv(args.rows, block.rows);
-  ParallelFor(row_blocks * col_blocks, 1, [&](int64_t index, int64_t) {
-    const int64_t row = index / col_blocks * block.rows;
-    const int64_t col = index % col_blocks * block.cols;
-    CallGemm(std::min(block.rows, args.rows - row), std::min(block.cols, args.cols - col), args,
-             args.a + row * args.a_stride, args.b + col, args.c + row * args.c_stride + col);
-  });
 }
 
 // Adds one tile's products to the sum: the diagonal tile has an upper triangle only.
@@ -94,24 +75,49 @@ std::string BlasKernels() {
   return openblas_get_corename == nullptr ? "unknown" : openblas_get_corename();
 }
 
-void GemmF32(const GemmArgs<float>& args) { MultiplyInBlocks(args); }
-void GemmF64(const GemmArgs<double>& args) { MultiplyInBlocks(args); }
+template <typename T>
+void Gemm(const GemmShape& shape, Operand<const T> a, Operand<const T> b, Operand<T> c) {
+  UseOneBlasThread();
+  const Blocking block = BlockingOf(shape.rows, shape.cols, shape.depth, sizeof(T));
+  const int64_t col_blocks = CeilDiv(shape.cols, block.cols);
+  const int64_t row_blocks = CeilDiv(shape.rows, block.rows);
+  ParallelFor(row_blocks * col_blocks, 1, [&](int64_t index, int64_t) {
+    const int64_t row = index / col_blocks * block.rows;
+    const int64_t col = index % col_blocks * block.cols;
+    Of<T>(cblas_sgemm, cblas_dgemm)(
+        CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(std::min(block.rows, shape.rows - row)),
+        Int(std::min(block.cols, shape.cols - col)), Int(shape.depth), T{1},
+        a.data + row * a.stride, Int(a.stride), b.data + col, Int(b.stride),
+        shape.accumulate ? T{1} : T{0}, c.data + row * c.stride + col, Int(c.stride));
+  });
+}
 
 template <typename T>
-absl::Status Gemm(const GemmArgs<T>& args, const ParallelContext& context) {
+absl::Status Gemm(const GemmShape& shape, Operand<const T> a, Operand<const T> b, Operand<T> c,
+                  const ParallelContext& context) {
   return context.Run([&] {
-    MultiplyInBlocks(args);
+    Gemm<T>(shape, a, b, c);
     return absl::OkStatus();
   });
 }
-template absl::Status Gemm<float>(const GemmArgs<float>&, const ParallelContext&);
-template absl::Status Gemm<double>(const GemmArgs<double>&, const ParallelContext&);
+template void Gemm<float>(const GemmShape&, Operand<const float>, Operand<const float>,
+                          Operand<float>);
+template void Gemm<double>(const GemmShape&, Operand<const double>, Operand<const double>,
+                           Operand<double>);
+template absl::Status Gemm<float>(const GemmShape&, Operand<const float>, Operand<const float>,
+                                  Operand<float>, const ParallelContext&);
+template absl::Status Gemm<double>(const GemmShape&, Operand<const double>, Operand<const double>,
+                                   Operand<double>, const ParallelContext&);
 
-SyrkF32::SyrkF32(int64_t cols, int threads) : cols_(cols) {
-  const int64_t tile = std::min(TileOf(cols), cols);
-  const int64_t per_side = CeilDiv(cols, tile);
+SyrkF32::SyrkF32(int64_t cols, int threads)
+    : cols_(cols), tiles_([cols] {
+        const int64_t tile = std::min(TileOf(cols), cols);
+        return std::make_unique<Matrix<float>>(tile, tile);
+      }) {
+  const int64_t per_side = CeilDiv(cols, TileOf(cols));
   const int64_t count = std::min<int64_t>(threads, per_side * (per_side + 1) / 2);
-  for (int64_t i = 0; i < count; ++i) tiles_.emplace_back(tile, tile);
+  std::list<ScratchPool<Matrix<float>>::Lease> all;  // at the same time, so that there are as many
+  while (std::ssize(all) < count) all.emplace_back(tiles_);
 }
 
 void SyrkF32::Add(int64_t rows, const float* a, int64_t a_stride, double* sum) {
@@ -125,7 +131,9 @@ void SyrkF32::Add(int64_t rows, const float* a, int64_t a_stride, double* sum) {
     if (j < i) return;
     const int64_t height = std::min(size, cols_ - i);
     const int64_t width = std::min(size, cols_ - j);
-    Matrix<float> tile = TakeTile();
+    // A thread of the arena runs one tile at a time, so there is always one left.
+    const ScratchPool<Matrix<float>>::Lease lease(tiles_);
+    Matrix<float>& tile = lease.get();
     if (i == j) {
       cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, Int(height), Int(rows), 1.0F, a + i,
                   Int(a_stride), 0.0F, tile.data(), Int(tile.cols()));
@@ -134,21 +142,7 @@ void SyrkF32::Add(int64_t rows, const float* a, int64_t a_stride, double* sum) {
                   a + i, Int(a_stride), a + j, Int(a_stride), 0.0F, tile.data(), Int(tile.cols()));
     }
     AddTile(tile, height, width, i == j, sum + i * cols_ + j, cols_);
-    ReturnTile(std::move(tile));
   });
-}
-
-// A thread of the arena runs one tile at a time, so there is always one left.
-Matrix<float> SyrkF32::TakeTile() {
-  const MutexLock lock(mutex_);
-  Matrix<float> tile = std::move(tiles_.back());
-  tiles_.pop_back();
-  return tile;
-}
-
-void SyrkF32::ReturnTile(Matrix<float> tile) {
-  const MutexLock lock(mutex_);
-  tiles_.push_back(std::move(tile));
 }
 
 namespace serial {

@@ -9,13 +9,12 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <type_traits>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "core/src/parallel/parallel_context.h"
+#include "core/src/parallel/scratch_pool.h"
 #include "sparsefw/matrix.h"
-#include "sparsefw/mutex.h"
 
 namespace sparsefw {
 
@@ -27,31 +26,39 @@ void UseOneBlasThread();
 // OPENBLAS_CORETYPE names: "SkylakeX", "Haswell", ...; "unknown" of another library than OpenBLAS.
 std::string BlasKernels();
 
-// C = A B, or C += A B. All row-major; strides in elements.
-//   a [rows, depth]   b [depth, cols]   c [rows, cols], aliases neither
-template <typename T>
-struct GemmArgs {
+struct GemmShape {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t depth = 0;
-  const T* a = nullptr;
-  int64_t a_stride = 0;
-  const T* b = nullptr;
-  int64_t b_stride = 0;
-  T* c = nullptr;
-  int64_t c_stride = 0;
   bool accumulate = false;  // C += A B
 };
 
+// A matrix, from its first element on, or a part of one; row-major, stride in elements.
+template <typename T>
+struct Operand {
+  using Whole = std::conditional_t<std::is_const_v<T>, const Matrix<std::remove_const_t<T>>&,
+                                   Matrix<std::remove_const_t<T>>&>;
+  // Not explicit, so that a product names its matrices alone.
+  Operand(Whole matrix) : data(matrix.data()), stride(matrix.cols()) {}
+  Operand(T* first, int64_t elements) : data(first), stride(elements) {}
+
+  T* data;
+  int64_t stride;
+};
+
+// C = A B, or C += A B.
+//   a [rows, depth]   b [depth, cols]   c [rows, cols], aliases neither
+//
 // Threads: as ParallelFor, in blocks of 20 ms at most; safe to call concurrently.
 // Cost:    2 * rows * cols * depth flops
-void GemmF32(const GemmArgs<float>& args);
-void GemmF64(const GemmArgs<double>& args);
+template <typename T>
+void Gemm(const GemmShape& shape, Operand<const T> a, Operand<const T> b, Operand<T> c);
 
 // The same in `context`.
 // Errors: Cancelled; C is then partly written
 template <typename T>
-absl::Status Gemm(const GemmArgs<T>& args, const ParallelContext& context);
+absl::Status Gemm(const GemmShape& shape, Operand<const T> a, Operand<const T> b, Operand<T> c,
+                  const ParallelContext& context);
 
 // sum += A^T A, the upper triangle only (the strictly lower one is not
 // touched): products of one call in fp32, added to `sum` in float64.
@@ -66,17 +73,13 @@ class SyrkF32 {
 
   // Shapes:  a [rows, cols], row-major; sum [cols, cols], row-major, stride cols
   // Numeric: the fp32 error grows with rows: a few thousand at most.
-  // Threads: as GemmF32.
+  // Threads: as Gemm.
   // Cost:    rows * cols^2 flops.
   void Add(int64_t rows, const float* a, int64_t a_stride, double* sum);
 
  private:
-  Matrix<float> TakeTile();
-  void ReturnTile(Matrix<float> tile);
-
   int64_t cols_;
-  Mutex mutex_;
-  std::vector<Matrix<float>> tiles_ ABSL_GUARDED_BY(mutex_);  // those not in use
+  ScratchPool<Matrix<float>> tiles_;
 };
 
 // Calls on the calling thread alone, for loops over rows that are parallel themselves. All

@@ -74,4 +74,10 @@ double ValueAt(ConstMatrixView matrix, int64_t row, int64_t col) {
   return value;
 }
 
+std::vector<double> DiagonalOf(ConstMatrixView gram) {
+  std::vector<double> diagonal;
+  for (int64_t i = 0; i < gram.rows(); ++i) diagonal.push_back(ValueAt(gram, i, i));
+  return diagonal;
+}
+
 }  // namespace sparsefw

@@ -1,11 +1,13 @@
-// Where a matrix holds NaN or infinity.
+// Where a matrix holds NaN or infinity; its values one by one, and its diagonal.
 #ifndef SPARSEFW_CORE_SRC_LINALG_FINITE_H_
 #define SPARSEFW_CORE_SRC_LINALG_FINITE_H_
 
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "sparsefw/matrix.h"
 
@@ -42,6 +44,16 @@ struct NonFinite {
 std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix);
 
 double ValueAt(ConstMatrixView matrix, int64_t row, int64_t col);
+
+std::vector<double> DiagonalOf(ConstMatrixView gram);
+
+// The damping that a Gram matrix gets on its diagonal, the same in every engine: damping * mean of
+// the diagonal, summed in float64 from the first column on.
+template <typename Real>
+Real DampingTerm(const std::vector<Real>& diagonal, double damping) {
+  const double sum = std::accumulate(diagonal.begin(), diagonal.end(), 0.0);
+  return static_cast<Real>(damping * sum / static_cast<double>(diagonal.size()));
+}
 
 // Rows of a block of a parallel pass over a matrix.
 inline int64_t RowGrain(int64_t cols) { return cols >= 65536 ? 1 : 65536 / (cols < 1 ? 1 : cols); }

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 #include "core/src/linalg/blas.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
-#include "core/src/reference/reference_joint.h"
-#include "core/src/reference/reference_reconstruct.h"
-#include "core/src/reference/reference_refine.h"
+#include "core/src/reference/reference_searches.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw {
@@ -51,15 +48,6 @@ absl::StatusOr<double> InnerProduct(const Matrix<double>& a, const Matrix<double
   return sum;
 }
 
-// The scalars of a saved iteration.
-struct Counters {
-  int64_t iteration = 0;
-  int64_t toggled = 0;
-  double step_size = 0;
-  double lower_bound = 0;
-};
-static_assert(sizeof(Counters) == 4 * sizeof(int64_t));
-
 constexpr int64_t kStepsPerLook = int64_t{1} << 16;
 
 // Moves the `count` first in the order of `before` to the front and drops the others.
@@ -90,10 +78,7 @@ absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
   gram_dtype_ = problem.gram.dtype();
   fixed_ = *problem.fixed;
   previous_vertex_ = *problem.warm;
-  iteration_ = 0;
-  step_size_ = 0;
-  toggled_ = 0;
-  lower_bound_ = -std::numeric_limits<double>::infinity();
+  counters_ = {};
   evaluation_.reset();
   SPARSEFW_ASSIGN_OR_RETURN(weights_, ToDouble(problem.weights, context_));
   SPARSEFW_ASSIGN_OR_RETURN(mask_, ToDouble(*problem.warm, context_));
@@ -119,16 +104,8 @@ absl::Status ReferenceEngine::Load(const EngineProblem& problem) {
 
 absl::StatusOr<Matrix<double>> ReferenceEngine::TimesGram(const Matrix<double>& left) const {
   Matrix<double> product(left.rows(), left.cols());
-  const GemmArgs<double> args = {.rows = left.rows(),
-                                 .cols = left.cols(),
-                                 .depth = left.cols(),
-                                 .a = left.data(),
-                                 .a_stride = left.cols(),
-                                 .b = gram_.data(),
-                                 .b_stride = gram_.cols(),
-                                 .c = product.data(),
-                                 .c_stride = product.cols()};
-  SPARSEFW_RETURN_IF_ERROR(Gemm(args, context_));
+  SPARSEFW_RETURN_IF_ERROR(
+      Gemm<double>({left.rows(), left.cols(), left.cols()}, left, gram_, product, context_));
   return product;
 }
 
@@ -192,13 +169,13 @@ absl::Status ReferenceEngine::Evaluate() {
     }
   }));
   evaluation.gap = std::max(0.0, gap);  // below 0 by rounding only: V_t maximises <S, V>
-  lower_bound_ = std::max(lower_bound_, evaluation.loss - evaluation.gap);
+  counters_.lower_bound = std::max(counters_.lower_bound, evaluation.loss - evaluation.gap);
   evaluation_ = std::move(evaluation);
   return absl::OkStatus();
 }
 
 absl::StatusOr<double> ReferenceEngine::StepSize(StepRule rule) const {
-  if (rule == StepRule::kOpenLoop) return 2.0 / static_cast<double>(iteration_ + 2);
+  if (rule == StepRule::kOpenLoop) return 2.0 / static_cast<double>(counters_.iteration + 2);
   // L(M + eta (V - M)) = L - eta g + eta^2 q
   Matrix<double> difference(mask_.rows(), mask_.cols());
   SPARSEFW_RETURN_IF_ERROR(EachRow(mask_.rows(), context_, [&](int64_t row) {
@@ -229,11 +206,11 @@ absl::Status ReferenceEngine::TakeStep(StepRule rule) {
     }
   }));
   mask_ = std::move(next);
-  toggled_ += toggled;
+  counters_.toggled += toggled;
   previous_vertex_ = std::move(evaluation_->vertex);
   evaluation_.reset();
-  step_size_ = eta;
-  ++iteration_;
+  counters_.step_size = eta;
+  ++counters_.iteration;
   return absl::OkStatus();
 }
 
@@ -244,12 +221,12 @@ absl::StatusOr<StepStats> ReferenceEngine::Step(const StepRequest& request) {
     const bool reached_gap =
         request.rel_gap > 0 && evaluation_->gap <= request.rel_gap * evaluation_->loss;
     if (reached_gap || taken >= request.count) {
-      return StepStats{.iteration = iteration_,
+      return StepStats{.iteration = counters_.iteration,
                        .relaxed_loss = evaluation_->loss,
                        .gap = evaluation_->gap,
-                       .step_size = step_size_,
-                       .lower_bound = lower_bound_,
-                       .toggled = toggled_,
+                       .step_size = counters_.step_size,
+                       .lower_bound = counters_.lower_bound,
+                       .toggled = counters_.toggled,
                        .reached_gap = reached_gap};
     }
     SPARSEFW_RETURN_IF_ERROR(TakeStep(request.rule));
@@ -278,23 +255,17 @@ absl::StatusOr<RoundedMask> ReferenceEngine::Round() {
 
 // Loss, gap and vertex of M_t are evaluated once more: they follow from it.
 absl::Status ReferenceEngine::SaveIteration(StateWriter& writer) {
-  const Counters counters = {iteration_, toggled_, step_size_, lower_bound_};
-  SPARSEFW_RETURN_IF_ERROR(writer.Field("ref_scalars", BytesOf(counters)));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("ref_scalars", BytesOf(counters_)));
   SPARSEFW_RETURN_IF_ERROR(writer.Field("mask", std::as_bytes(mask_.span())));
   return writer.Field("last_vertex", previous_vertex_.bytes());
 }
 
 absl::Status ReferenceEngine::RestoreIteration(StateReader& reader) {
-  Counters counters;
-  SPARSEFW_RETURN_IF_ERROR(reader.Read("ref_scalars", WritableBytesOf(counters)));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("ref_scalars", WritableBytesOf(counters_)));
   SPARSEFW_RETURN_IF_ERROR(reader.Read("mask", std::as_writable_bytes(mask_.span())));
   SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> vertex,
                             reader.Field("last_vertex", previous_vertex_.bytes().size()));
   SPARSEFW_ASSIGN_OR_RETURN(previous_vertex_, Mask::FromBytes(mask_.rows(), mask_.cols(), vertex));
-  iteration_ = counters.iteration;
-  toggled_ = counters.toggled;
-  step_size_ = counters.step_size;
-  lower_bound_ = counters.lower_bound;
   evaluation_.reset();
   return absl::OkStatus();
 }

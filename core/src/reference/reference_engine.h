@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -56,6 +57,15 @@ class ReferenceEngine final : public Engine {
     Mask vertex;  // V_t, the fixed set included
   };
 
+  // The scalars of the iteration, as they are saved.
+  struct Counters {
+    int64_t iteration = 0;
+    int64_t toggled = 0;  // over all steps
+    double step_size = 0;
+    double lower_bound = -std::numeric_limits<double>::infinity();
+  };
+  static_assert(sizeof(Counters) == 4 * sizeof(int64_t));
+
   absl::Status Evaluate();
   absl::Status TakeStep(StepRule rule);
   // <D, D G> and D G; the product of the line search too.
@@ -89,14 +99,15 @@ class ReferenceEngine final : public Engine {
   Groups groups_;
   std::vector<int64_t> free_capacity_;  // of every group
 
-  Matrix<double> mask_;  // M_t, the fixed set included
-  int64_t iteration_ = 0;
-  double step_size_ = 0;
+  Matrix<double> mask_;   // M_t, the fixed set included
   Mask previous_vertex_;  // V_{t-1}, the fixed set included; at first the warm start
-  int64_t toggled_ = 0;   // over all steps
-  double lower_bound_ = 0;
+  Counters counters_;
   std::optional<Evaluation> evaluation_;  // of mask_; empty until asked for
 };
+
+// The reference backend: dense, float64, obvious. The oracle of the others. Lives as long as the
+// program.
+const Backend& ReferenceBackend();
 
 }  // namespace sparsefw
 

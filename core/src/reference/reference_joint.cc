@@ -1,5 +1,3 @@
-#include "core/src/reference/reference_joint.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +6,7 @@
 
 #include "core/src/frank_wolfe/swap_tolerance.h"
 #include "core/src/reconstruct/rounded_value.h"
+#include "core/src/reference/reference_searches.h"
 
 namespace sparsefw {
 namespace {

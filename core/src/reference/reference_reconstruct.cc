@@ -1,13 +1,13 @@
-#include "core/src/reference/reference_reconstruct.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "core/src/reconstruct/rounded_value.h"
+#include "core/src/reference/reference_searches.h"
 
 namespace sparsefw {
 namespace {
@@ -39,6 +39,47 @@ std::optional<int64_t> Factorise(Matrix<double>& a, std::vector<int64_t>& order,
     }
   }
   return n;
+}
+
+// Solves a x = b for a symmetric positive semi-definite [n, n] and b in its
+// range; where the rank is lower, the entries of x beyond it are 0. Nothing where
+// `stop`, asked n times and more, ended it.
+std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vector<double> b,
+                                                     absl::FunctionRef<bool()> stop) {
+  const int64_t n = a.rows();
+  // Ones on the diagonal, so that one tolerance fits all; dead columns stay 0.
+  std::vector<double> scale(b.size());
+  for (int64_t i = 0; i < n; ++i) {
+    scale[static_cast<size_t>(i)] = a(i, i) > 0 ? 1 / std::sqrt(a(i, i)) : 0;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      a(i, j) *= scale[static_cast<size_t>(i)] * scale[static_cast<size_t>(j)];
+    }
+  }
+  std::vector<int64_t> order(b.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const std::optional<int64_t> factorised = Factorise(a, order, stop);
+  if (!factorised) return std::nullopt;
+  const int64_t rank = *factorised;
+
+  std::vector<double> y(static_cast<size_t>(rank));
+  for (int64_t i = 0; i < rank; ++i) {
+    const auto column = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    double sum = b[column] * scale[column];
+    for (int64_t j = 0; j < i; ++j) sum -= a(i, j) * y[static_cast<size_t>(j)];
+    y[static_cast<size_t>(i)] = sum / a(i, i);
+  }
+  std::vector<double> x(b.size());
+  for (int64_t i = rank - 1; i >= 0; --i) {
+    if (stop()) return std::nullopt;
+    double& value = y[static_cast<size_t>(i)];
+    for (int64_t j = i + 1; j < rank; ++j) value -= a(j, i) * y[static_cast<size_t>(j)];
+    value /= a(i, i);
+    const auto column = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    x[column] = value * scale[column];
+  }
+  return x;
 }
 
 double LossOfRow(const Matrix<double>& gram, const std::vector<double>& pruned) {
@@ -86,44 +127,6 @@ std::optional<std::vector<double>> CorrectionOf(const Matrix<double>& gram, cons
 }
 
 }  // namespace
-
-std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vector<double> b,
-                                                     absl::FunctionRef<bool()> stop) {
-  const int64_t n = a.rows();
-  // Ones on the diagonal, so that one tolerance fits all; dead columns stay 0.
-  std::vector<double> scale(b.size());
-  for (int64_t i = 0; i < n; ++i) {
-    scale[static_cast<size_t>(i)] = a(i, i) > 0 ? 1 / std::sqrt(a(i, i)) : 0;
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      a(i, j) *= scale[static_cast<size_t>(i)] * scale[static_cast<size_t>(j)];
-    }
-  }
-  std::vector<int64_t> order(b.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  const std::optional<int64_t> factorised = Factorise(a, order, stop);
-  if (!factorised) return std::nullopt;
-  const int64_t rank = *factorised;
-
-  std::vector<double> y(static_cast<size_t>(rank));
-  for (int64_t i = 0; i < rank; ++i) {
-    const auto column = static_cast<size_t>(order[static_cast<size_t>(i)]);
-    double sum = b[column] * scale[column];
-    for (int64_t j = 0; j < i; ++j) sum -= a(i, j) * y[static_cast<size_t>(j)];
-    y[static_cast<size_t>(i)] = sum / a(i, i);
-  }
-  std::vector<double> x(b.size());
-  for (int64_t i = rank - 1; i >= 0; --i) {
-    if (stop()) return std::nullopt;
-    double& value = y[static_cast<size_t>(i)];
-    for (int64_t j = i + 1; j < rank; ++j) value -= a(j, i) * y[static_cast<size_t>(j)];
-    value /= a(i, i);
-    const auto column = static_cast<size_t>(order[static_cast<size_t>(i)]);
-    x[column] = value * scale[column];
-  }
-  return x;
-}
 
 Matrix<float> ReferenceReconstruct(const Matrix<double>& weights, const Matrix<double>& gram,
                                    const Mask& mask, DType dtype, DType gram_dtype,

@@ -1,10 +1,9 @@
-#include "core/src/reference/reference_refine.h"
-
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "core/src/frank_wolfe/swap_tolerance.h"
+#include "core/src/reference/reference_searches.h"
 
 namespace sparsefw {
 namespace {

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "core/src/alps/alps.h"
+#include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/solver/stages.h"
+#include "core/src/solver/solve_state.h"
 #include "sparsefw/saliency.h"
 #include "sparsefw/status_macros.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/src/alps/alps.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/solver/stages.h"
+#include "core/src/solver/solve_state.h"
 #include "core/src/sparsegpt/sparsegpt.h"
 #include "sparsefw/status_macros.h"
 

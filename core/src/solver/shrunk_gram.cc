@@ -1,7 +1,9 @@
 #include "core/src/solver/shrunk_gram.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
 
 namespace sparsefw {
@@ -42,16 +44,6 @@ double DiagonalLoss(const float* given, const Mask& mask, const Matrix<float>& n
 }
 
 }  // namespace
-
-std::vector<double> DiagonalOf(ConstMatrixView gram) {
-  std::vector<double> diagonal(static_cast<size_t>(gram.rows()));
-  const size_t size = SizeOf(gram.dtype());
-  for (int64_t i = 0; i < gram.rows(); ++i) {
-    ConvertToDouble(gram.row_bytes(i) + static_cast<size_t>(i) * size, gram.dtype(), 1,
-                    &diagonal[static_cast<size_t>(i)]);
-  }
-  return diagonal;
-}
 
 ShrunkGram::ShrunkGram(ConstMatrixView gram, double shrinkage) {
   if (gram.dtype() == DType::kF64) {

@@ -9,15 +9,11 @@
 #define SPARSEFW_CORE_SRC_SOLVER_SHRUNK_GRAM_H_
 
 #include <variant>
-#include <vector>
 
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw {
-
-// diag(G), of F32 or F64.
-std::vector<double> DiagonalOf(ConstMatrixView gram);
 
 // H, of G's dtype. Empty until there is one.
 class ShrunkGram {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/solver/stages.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -118,6 +118,7 @@ void Notify(const SolveState& state) {
        .warm_start_loss = result.warm_start_loss,
        .lower_bound = Certificate(state),
        .swaps = result.swaps,
+       .sweep_point = state.given.sweep_point,
        .elapsed = state.limits.Elapsed()});
 }
 

@@ -1,15 +1,19 @@
-// The state that the stages of one solve (stages.h) share.
+// The stages of a solve, in their order, and the state that they share; solver.cc puts them
+// together.
 #ifndef SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
 #define SPARSEFW_CORE_SRC_SOLVER_SOLVE_STATE_H_
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/src/solver/limits.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw {
+
+class CheckpointLog;
 
 // Lives for one solve, at one place: the engine refers to it.
 struct SolveState {
@@ -57,6 +61,39 @@ double NotNegative(double loss);
 
 // Reports the state to the observer, if there is one.
 void Notify(const SolveState& state);
+
+// The stages follow.
+// Errors: Every stage returns what the engine says. FindWarmStart and FindOwnWeights also return
+//         Cancelled and DeadlineExceeded: there is no mask before they end. The others stand by the
+//         best mask so far then, and say so in result.stop_cause.
+
+// Validates, shrinks the gram, chooses warm start and fixed set, loads the engine and evaluates
+// the warm start, which is the first best mask.
+absl::Status FindWarmStart(SolveState& state);
+
+// SparseGPT and ALPS: finds mask and weights, and compares them with the warm start. The engine
+// does it where it can (Backend::CheckPrune), else the CPU.
+absl::Status FindOwnWeights(SolveState& state);
+
+// Steps between report points, each with a rounding; the best mask of all stays. Goes on from
+// the log's checkpoint where it has one.
+absl::Status RunFrankWolfe(SolveState& state, CheckpointLog& log);
+
+// Refines the best mask by exchanges.
+absl::Status RunSwaps(SolveState& state);
+
+// Solves the weights on the best mask.
+absl::Status Reconstruct(SolveState& state);
+
+// Searches mask and weights together, from the reconstructed weights; without them it does nothing.
+absl::Status SearchJointly(SolveState& state);
+
+// Finds result.new_weights_loss where that was asked for. A number beside the result: a stop or a
+// deadline leaves it out and changes nothing else.
+absl::Status MeasureNewWeights(SolveState& state);
+
+// Checks and completes the result, which is gone from the state then.
+absl::StatusOr<SolveResult> Finish(SolveState& state);
 
 }  // namespace sparsefw
 

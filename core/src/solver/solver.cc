@@ -3,7 +3,8 @@
 #include <exception>
 #include <new>
 
-#include "core/src/solver/stages.h"
+#include "core/src/solver/checkpoint_log.h"
+#include "core/src/solver/solve_state.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"

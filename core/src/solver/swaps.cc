@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/src/solver/stages.h"
+#include "core/src/solver/solve_state.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw {

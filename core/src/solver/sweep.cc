@@ -8,23 +8,6 @@
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw {
-namespace {
-
-class PointObserver final : public SolveObserver {
- public:
-  PointObserver(SweepObserver& sweep, size_t point) : sweep_(sweep), point_(point) {}
-  void OnReport(const ProgressReport& report) override {
-    ProgressReport numbered = report;
-    numbered.sweep_point = static_cast<int>(point_);
-    sweep_.OnReport(numbered);
-  }
-
- private:
-  SweepObserver& sweep_;
-  const size_t point_;
-};
-
-}  // namespace
 
 absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points,
                         const Backend& backend, SweepObserver& observer, const StopSignal* stop,
@@ -42,12 +25,11 @@ absl::Status SolveSweep(const Problem& layer, std::span<const SweepPoint> points
     options.threads = points.front().options.threads;  // they share an engine and its inputs
     options.shrinkage = points.front().options.shrinkage;
     options.product_precision = points.front().options.product_precision;
-    PointObserver point_observer(observer, index);
     absl::StatusOr<SolveResult> result = RunSolve({.problem = problem,
                                                    .options = options,
                                                    .backend = backend,
                                                    .cache = cache,
-                                                   .observer = &point_observer,
+                                                   .observer = &observer,
                                                    .stop = stop,
                                                    .now = SteadyNow,
                                                    .checkpoints = checkpoints,

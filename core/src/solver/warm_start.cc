@@ -2,8 +2,9 @@
 #include <cmath>
 #include <optional>
 
+#include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/solver/stages.h"
+#include "core/src/solver/solve_state.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/saliency.h"
 #include "sparsefw/status_macros.h"

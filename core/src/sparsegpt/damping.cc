@@ -1,6 +1,7 @@
 #include "core/src/sparsegpt/damping.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -32,6 +33,16 @@ absl::Status NotPositiveDefinite(double damping, const FailedPivot& failed) {
 }
 
 }  // namespace
+
+int64_t PrunedOf(int64_t size, double sparsity) {
+  return static_cast<int64_t>(std::floor(static_cast<double>(size) * sparsity));
+}
+
+int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols) {
+  const int64_t limited = std::min(block, cols);
+  if (pattern.kind != Pattern::Kind::kKeepOfGroup) return limited;
+  return std::max<int64_t>(1, limited / pattern.group) * pattern.group;
+}
 
 LiveDiagonal ReplaceDead(std::vector<double>& diagonal) {
   LiveDiagonal found;

@@ -1,4 +1,5 @@
-// Damping: what makes a Gram matrix safe to factorise.
+// What SparseGPT on the CPU and on the device decide alike: how columns are cut into blocks, and
+// the damping, which makes a Gram matrix safe to factorise.
 #ifndef SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_
 #define SPARSEFW_CORE_SRC_SPARSEGPT_DAMPING_H_
 
@@ -11,8 +12,17 @@
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/sparsegpt/inverse_factor.h"
 #include "sparsefw/matrix.h"
+#include "sparsefw/pattern.h"
 
 namespace sparsefw::sparsegpt {
+
+// How many of `size` weights are pruned: the product of GroupsOf, so that the last block ends at
+// exactly its count.
+int64_t PrunedOf(int64_t size, double sparsity);
+
+// Columns of a block: `block`, in whole groups of an n:m pattern, at least one,
+// and no more than there are.
+int64_t BlockColumns(const Pattern& pattern, int64_t block, int64_t cols);
 
 // The damped diagonal of G, as it is factorised, and what was found in it.
 struct LiveDiagonal {

@@ -116,16 +116,8 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
   for (int64_t i = 0; i < tile.size(); ++i) {
     for (int64_t j = 0; j < tile.size(); ++j) small_(j, i) = inverses_(tile.begin + i, j);
   }
-  SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<double>{.rows = tile.begin,
-                                                 .cols = tile.size(),
-                                                 .depth = tile.size(),
-                                                 .a = At(0, tile.begin),
-                                                 .a_stride = h_.cols(),
-                                                 .b = small_.data(),
-                                                 .b_stride = kTile,
-                                                 .c = panel_.data(),
-                                                 .c_stride = kTile},
-                                context_));
+  SPARSEFW_RETURN_IF_ERROR(Gemm<double>({tile.begin, tile.size(), tile.size()},
+                                        {At(0, tile.begin), h_.cols()}, small_, panel_, context_));
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(index, [&](int64_t above) {
     for (int64_t row = TileAt(above).begin; row < TileAt(above).end; ++row) {
       std::copy_n(panel_.row(row), tile.size(), At(row, tile.begin));
@@ -134,16 +126,12 @@ absl::Status InverseFactor::EliminateTile(int64_t index) {
   }));
   return context_.ForEach(index, [&](int64_t above) {
     const Tile rows = TileAt(above);
-    GemmF64({.rows = rows.size(),
-             .cols = tile.begin - rows.begin,
-             .depth = tile.size(),
-             .a = panel_.row(rows.begin),
-             .a_stride = kTile,
-             .b = transposed_.data() + rows.begin,
-             .b_stride = size_,
-             .c = At(rows.begin, rows.begin),
-             .c_stride = h_.cols(),
-             .accumulate = true});
+    Gemm<double>({.rows = rows.size(),
+                  .cols = tile.begin - rows.begin,
+                  .depth = tile.size(),
+                  .accumulate = true},
+                 {panel_.row(rows.begin), kTile}, {transposed_.data() + rows.begin, size_},
+                 {At(rows.begin, rows.begin), h_.cols()});
   });
 }
 
@@ -153,31 +141,17 @@ absl::Status InverseFactor::InvertColumns(int64_t index) {
   const Tile tile = TileAt(index);
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(index, [&](int64_t above) {
     const Tile rows = TileAt(above);
-    GemmF64({.rows = rows.size(),
-             .cols = tile.size(),
-             .depth = tile.begin - rows.begin,
-             .a = At(rows.begin, rows.begin),
-             .a_stride = h_.cols(),
-             .b = At(rows.begin, tile.begin),
-             .b_stride = h_.cols(),
-             .c = panel_.row(rows.begin),
-             .c_stride = kTile});
+    Gemm<double>({rows.size(), tile.size(), tile.begin - rows.begin},
+                 {At(rows.begin, rows.begin), h_.cols()}, {At(rows.begin, tile.begin), h_.cols()},
+                 {panel_.row(rows.begin), kTile});
   }));
   for (int64_t i = 0; i < tile.size(); ++i) {
     const double* inverse = inverses_.row(tile.begin + i);
     std::transform(inverse, inverse + tile.size(), small_.row(i), std::negate<>());
     std::copy_n(inverse, tile.size(), At(tile.begin + i, tile.begin));
   }
-  return Gemm(GemmArgs<double>{.rows = tile.begin,
-                               .cols = tile.size(),
-                               .depth = tile.size(),
-                               .a = panel_.data(),
-                               .a_stride = kTile,
-                               .b = small_.data(),
-                               .b_stride = kTile,
-                               .c = At(0, tile.begin),
-                               .c_stride = h_.cols()},
-              context_);
+  return Gemm<double>({tile.begin, tile.size(), tile.size()}, panel_, small_,
+                      {At(0, tile.begin), h_.cols()}, context_);
 }
 
 }  // namespace sparsefw::sparsegpt

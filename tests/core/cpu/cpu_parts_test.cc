@@ -165,15 +165,17 @@ TYPED_TEST(KernelTest, MaskedDotAndZeroMasked) {
   const auto a = this->RandomRow();
   const auto b = this->RandomRow();
   const auto skip = this->RandomBits(0.5);
+  const auto skip_too = this->RandomBits(0.2);
   Matrix<TypeParam> zeroed(1, this->kCols);
   Kernels<TypeParam>().zero_masked(this->kWords, a.data(), skip.row(0), zeroed.data());
   double expected = 0;
   for (int64_t col = 0; col < this->kCols; ++col) {
     EXPECT_EQ(zeroed(0, col), skip.Get(0, col) ? 0 : a(0, col));
-    if (skip.Get(0, col)) continue;
+    if (skip.Get(0, col) || skip_too.Get(0, col)) continue;
     expected += static_cast<double>(a(0, col)) * static_cast<double>(b(0, col));
   }
-  EXPECT_NEAR(Kernels<TypeParam>().masked_dot(this->kWords, a.data(), b.data(), skip.row(0)),
+  EXPECT_NEAR(Kernels<TypeParam>().masked_dot(this->kWords, a.data(), b.data(), skip.row(0),
+                                              skip_too.row(0)),
               expected, 1e-12);
 }
 

@@ -24,18 +24,9 @@ Matrix<T> RandomMatrix(int64_t rows, int64_t cols, uint64_t seed) {
 }
 
 template <typename T>
-GemmArgs<T> ArgsOf(const Matrix<T>& a, const Matrix<T>& b, Matrix<T>& c) {
-  GemmArgs<T> args;
-  args.rows = a.rows();
-  args.cols = b.cols();
-  args.depth = a.cols();
-  args.a = a.data();
-  args.a_stride = a.cols();
-  args.b = b.data();
-  args.b_stride = b.cols();
-  args.c = c.data();
-  args.c_stride = c.cols();
-  return args;
+absl::Status Multiply(const Matrix<T>& a, const Matrix<T>& b, Matrix<T>& c,
+                      const ParallelContext& context, bool accumulate = false) {
+  return Gemm<T>({a.rows(), b.cols(), a.cols(), accumulate}, a, b, c, context);
 }
 
 template <typename T>
@@ -45,9 +36,7 @@ void ExpectProduct(int64_t rows, int64_t cols, int64_t depth, double tolerance) 
   for (const bool accumulate : {false, true}) {
     Matrix<T> c = RandomMatrix<T>(rows, cols, 3);
     const Matrix<T> before = RandomMatrix<T>(rows, cols, 3);
-    GemmArgs<T> args = ArgsOf(a, b, c);
-    args.accumulate = accumulate;
-    SPARSEFW_ASSERT_OK(Gemm(args, ParallelContext(0)));
+    SPARSEFW_ASSERT_OK(Multiply(a, b, c, ParallelContext(0), accumulate));
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j) {
         double expected = accumulate ? static_cast<double>(before(i, j)) : 0;
@@ -78,10 +67,7 @@ TEST(GemmTest, StridesAreHonoured) {
   const Matrix<float> a = RandomMatrix<float>(8, 10, 1);
   const Matrix<float> b = RandomMatrix<float>(6, 9, 2);
   Matrix<float> c(8, 12);
-  GemmArgs<float> args = ArgsOf(a, b, c);
-  args.cols = 7;
-  args.depth = 6;
-  GemmF32(args);
+  Gemm<float>({8, 7, 6}, a, b, c);
   for (int64_t i = 0; i < 8; ++i) {
     for (int64_t j = 0; j < 12; ++j) {
       float expected = 0;
@@ -96,8 +82,8 @@ TEST(GemmTest, SameBitsOnAnyNumberOfThreads) {
   const Matrix<float> b = RandomMatrix<float>(200, 1100, 2);
   Matrix<float> one(300, 1100);
   Matrix<float> many(300, 1100);
-  SPARSEFW_ASSERT_OK(Gemm(ArgsOf(a, b, one), ParallelContext(1)));
-  SPARSEFW_ASSERT_OK(Gemm(ArgsOf(a, b, many), ParallelContext(0)));
+  SPARSEFW_ASSERT_OK(Multiply(a, b, one, ParallelContext(1)));
+  SPARSEFW_ASSERT_OK(Multiply(a, b, many, ParallelContext(0)));
   EXPECT_EQ(std::memcmp(one.data(), many.data(), one.span().size_bytes()), 0);
 }
 
@@ -115,7 +101,7 @@ TEST(GemmTest, EndsBetweenTwoBlocksOnceStopped) {
       return !by_signal;
     });
     Matrix<double> c(512, 4);
-    EXPECT_THAT(Gemm(ArgsOf(a, b, c), context), testing::StatusIs(absl::StatusCode::kCancelled));
+    EXPECT_THAT(Multiply(a, b, c, context), testing::StatusIs(absl::StatusCode::kCancelled));
     int64_t written = 0;
     for (int64_t row = 0; row < 512; ++row) written += c(row, 0) != 0 ? 1 : 0;
     return written;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/src/reference/reference_backend.h"
+#include "core/src/reference/reference_engine.h"
 #include "gtest/gtest.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/gram.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/src/reference/reference_backend.h"
+#include "core/src/reference/reference_engine.h"
 #include "gtest/gtest.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/status_macros.h"

@@ -1,9 +1,10 @@
 // The reference engine against arithmetic done by hand, and its manners: stop
 // signal, gap stop, reload.
+#include "core/src/reference/reference_engine.h"
+
 #include <memory>
 #include <thread>
 
-#include "core/src/reference/reference_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/masks.h"

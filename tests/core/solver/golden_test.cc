@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/src/reference/reference_backend.h"
+#include "core/src/reference/reference_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -1,9 +1,9 @@
 // Limits and single stages of a solve, on a scripted engine and clock.
-#include "core/src/solver/stages.h"
-
 #include <optional>
 
+#include "core/src/solver/checkpoint_log.h"
 #include "core/src/solver/limits.h"
+#include "core/src/solver/solve_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/solver/memory_checkpoints.h"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/src/select/selection.h"
-#include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "core/src/sparsegpt/inverse_factor.h"
 #include "gmock/gmock.h"

@@ -132,16 +132,8 @@ void AddExpectation(const Matrix<float>& directions, float factor, Matrix<float>
     for (int64_t k = 0; k < kDirections; ++k) transposed(col, k) = scale * directions(k, col);
     gram(col, col) += factor;
   }
-  GemmF32({.rows = cols,
-           .cols = cols,
-           .depth = kDirections,
-           .a = transposed.data(),
-           .a_stride = kDirections,
-           .b = directions.data(),
-           .b_stride = cols,
-           .c = gram.data(),
-           .c_stride = cols,
-           .accumulate = true});
+  Gemm<float>({.rows = cols, .cols = cols, .depth = kDirections, .accumulate = true}, transposed,
+              directions, gram);
 }
 
 absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed, Spectrum spectrum) {

@@ -166,7 +166,7 @@ absl::Status FrankWolfe<Real>::StepBy(const StepRequest& request) {
 
 template <typename Real>
 absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const SaliencySource& saliency) {
-  return RoundMask(iterate_, relaxed_, saliency, context_);
+  return Rounding<Real>(iterate_, relaxed_, saliency, context_).Run();
 }
 
 // No step can move the iterate any more, so none needs to be computed.

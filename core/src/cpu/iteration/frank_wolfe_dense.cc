@@ -14,12 +14,6 @@
 namespace sparsefw::cpu {
 namespace {
 
-template <typename Real>
-double Dot(int64_t words, const Real* a, const Real* b) {
-  const std::vector<uint64_t> none(static_cast<size_t>(words));
-  return Kernels<Real>().masked_dot(words, a, b, none.data());
-}
-
 // A row of D(M) G: its part of the loss, and by how much E_i is off, squared.
 struct DenseRow {
   double loss = 0;
@@ -70,9 +64,11 @@ absl::Status FrankWolfe<Real>::RecomputeVertexProduct() {
                    kept.begin(), std::bit_or<>());
     Kernels<Real>().zero_masked(it.layer->words, it.layer->weights.row(row), kept.data(), out);
   };
-  const auto visit = [&](int64_t row, const Real* pruned, const Real* product) {
+  const auto visit = [&](int64_t row, const Real*, const Real* product) {
     std::copy_n(product, it.layer->stride(), it.vertex_product.row(row));
-    losses[static_cast<size_t>(row)] = Dot(it.layer->words, pruned, product);
+    losses[static_cast<size_t>(row)] =
+        Kernels<Real>().masked_dot(it.layer->words, it.layer->weights.row(row), product,
+                                   it.fixed.row(row), it.previous.row(row));
   };
   SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));
   update_.SetLosses(losses);
@@ -99,7 +95,9 @@ absl::Status FrankWolfe<Real>::CompareWithDense(double step_size, bool replace) 
     rows[static_cast<size_t>(row)] =
         screened ? Compare(screen_->row(row), product)
                  : Compare(it.Row(row), static_cast<Real>(step_size), product);
-    rows[static_cast<size_t>(row)].loss = Dot(it.layer->words, pruned, product);
+    const uint64_t* const fixed = it.fixed.row(row);  // where `pruned` is 0
+    rows[static_cast<size_t>(row)].loss =
+        Kernels<Real>().masked_dot(it.layer->words, pruned, product, fixed, fixed);
     if (replace) std::copy_n(product, it.layer->stride(), it.product.row(row));
   };
   SPARSEFW_RETURN_IF_ERROR(MultiplyByGram<Real>(*it.layer, context_, fill, visit));

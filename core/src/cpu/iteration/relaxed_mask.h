@@ -3,6 +3,7 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_ITERATION_RELAXED_MASK_H_
 #define SPARSEFW_CORE_SRC_CPU_ITERATION_RELAXED_MASK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,7 +23,14 @@ class RelaxedMask {
  public:
   RelaxedMask() = default;
   // M_0 = start, with V_{-1} = start.
-  RelaxedMask(const BitRows& start, int64_t rows, int64_t cols);
+  RelaxedMask(const BitRows& start, int64_t rows, int64_t cols)
+      : entries_(rows, cols), scales_(static_cast<size_t>(rows)) {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t word = 0; word < start.words(); ++word) {
+        ForEachBit(start.row(row)[word], word, [&](int64_t col) { entries_(row, col) = 1; });
+      }
+    }
+  }
 
   // The vertex bit of the entry toggles now; `in_vertex` is the new value. M_t
   // itself does not change by that.
@@ -34,10 +42,18 @@ class RelaxedMask {
 
   // M_t -> M_{t+1} in one row; eta in [0, 1]. `vertex` is V_t of that row,
   // toggles already made.
-  void Advance(double eta, int64_t row, const uint64_t* vertex);
+  void Advance(double eta, int64_t row, const uint64_t* vertex) {
+    LazyScale old;
+    const Rewrite rewrite = AdvanceScale(scales_[static_cast<size_t>(row)], eta, old);
+    if (rewrite != Rewrite::kNone) RewriteRow(rewrite, old, row, vertex);
+  }
 
   // Rewrites the x of a row so that c = 1 and P = 0; M does not change.
-  void Fold(int64_t row, const uint64_t* vertex);
+  void Fold(int64_t row, const uint64_t* vertex) {
+    LazyScale& scale = scales_[static_cast<size_t>(row)];
+    RewriteRow(Rewrite::kFold, scale, row, vertex);
+    scale = LazyScale{};
+  }
 
   // M_t; `in_vertex` is the entry's bit in the vertex last toggled to.
   Real Value(int64_t row, int64_t col, bool in_vertex) const {
@@ -54,7 +70,13 @@ class RelaxedMask {
   std::span<LazyScale> scales() { return scales_; }
 
  private:
-  void RewriteRow(Rewrite rewrite, const LazyScale& old, int64_t row, const uint64_t* vertex);
+  void RewriteRow(Rewrite rewrite, const LazyScale& old, int64_t row, const uint64_t* vertex) {
+    for (int64_t col = 0; col < entries_.cols(); ++col) {
+      const bool in_vertex = GetBit(vertex, col);
+      Real& x = entries_(row, col);
+      x = static_cast<Real>(RewrittenEntry(rewrite, old, static_cast<double>(x), in_vertex));
+    }
+  }
 
   Matrix<Real> entries_;           // x
   std::vector<LazyScale> scales_;  // of each row

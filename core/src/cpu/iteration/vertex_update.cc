@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/src/cpu/iteration/tiled_product.h"
+#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
-#include "core/src/cpu/select/vertex_selector.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -77,9 +77,9 @@ absl::Status VertexUpdate<Real>::Toggle() {
 // b_{t-1} of the row, from scratch.
 template <typename Real>
 double VertexUpdate<Real>::LastLoss(int64_t row) const {
-  std::vector<uint64_t> kept(static_cast<size_t>(iterate_.layer->words));
-  return VertexInner(iterate_.Row(row), iterate_.vertex_product.row(row),
-                     iterate_.previous.row(row), kept.data());
+  return Kernels<Real>().masked_dot(iterate_.layer->words, iterate_.layer->weights.row(row),
+                                    iterate_.vertex_product.row(row), iterate_.fixed.row(row),
+                                    iterate_.previous.row(row));
 }
 
 template <typename Real>

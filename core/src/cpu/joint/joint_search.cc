@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
-#include "core/src/joint/joint_stages.h"
 #include "core/src/parallel/scratch_pool.h"
 #include "sparsefw/status_macros.h"
 
@@ -96,9 +96,9 @@ class JointSearch {
     if (context_.stopped()) return absl::OkStatus();
     RemoveDamping();
     absl::StatusOr<Matrix<float>> solved =
-        ReconstructWeights<Real>(problem_, given_scale_, rows_.result().mask,
-                                 {&rows_.result().weights, request_.options.damping},
-                                 request_.solving_out_of_time, context_);
+        ReconstructWeights(kPrecision, problem_, given_scale_, rows_.result().mask,
+                           {&rows_.result().weights, request_.options.damping},
+                           request_.solving_out_of_time, context_);
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(solved.status());
     rows_.result().weights = *std::move(solved);
@@ -115,6 +115,9 @@ class JointSearch {
   }
 
  private:
+  static constexpr Precision kPrecision =
+      std::is_same_v<Real, double> ? Precision::kFloat64 : Precision::kFloat32;
+
   int64_t rows() const { return rows_.rows(); }
   int64_t cols() const { return rows_.cols(); }
   double Weight(int64_t row, int64_t col) const {
@@ -183,11 +186,15 @@ class JointSearch {
 
 }  // namespace
 
-template <typename Real>
-absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Scale& scale,
-                                          const Mask& start, const JointRequest& request,
+absl::StatusOr<JointResult> SearchJointly(Precision precision, const EngineProblem& problem,
+                                          const Scale& scale, const Mask& start,
+                                          const JointRequest& request,
                                           const ParallelContext& context) {
-  JointSearch<Real> search(problem, scale, start, request, context);
+  if (precision == Precision::kFloat64) {
+    JointSearch<double> search(problem, scale, start, request, context);
+    return RunJointStages(search);
+  }
+  JointSearch<float> search(problem, scale, start, request, context);
   return RunJointStages(search);
 }
 
@@ -198,12 +205,5 @@ int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads, int64_t size) 
   return layer + 8 * rows * stride + 2 * 4 * rows * cols + 256 * rows +
          std::max({searching, Float64ProductBytes(rows, cols), ReconstructBytes(rows, cols, size)});
 }
-
-template absl::StatusOr<JointResult> SearchJointly<float>(const EngineProblem&, const Scale&,
-                                                          const Mask&, const JointRequest&,
-                                                          const ParallelContext&);
-template absl::StatusOr<JointResult> SearchJointly<double>(const EngineProblem&, const Scale&,
-                                                           const Mask&, const JointRequest&,
-                                                           const ParallelContext&);
 
 }  // namespace sparsefw::cpu

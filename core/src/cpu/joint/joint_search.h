@@ -13,15 +13,15 @@ namespace sparsefw::cpu {
 // A row is taken only if its rounded weights lose less than those it started with, by
 // kRowGuard, in float64.
 //
-// Numeric: tableaus as Real, b and the losses that decide in float64
+// Numeric: tableaus in `precision`, b and the losses that decide in float64
 // Threads: rows in parallel; the same bits for any number of threads unless cut short
 // Memory:  JointSearchBytes
 // Cost:    about n^2 |S| + |S|^3 / 3 flops a row, n columns in doubt, and n^2 a few
 //          times for every 16 exchanges
 // Stop:    rows not begun keep the start
-template <typename Real>
-absl::StatusOr<JointResult> SearchJointly(const EngineProblem& problem, const Scale& scale,
-                                          const Mask& start, const JointRequest& request,
+absl::StatusOr<JointResult> SearchJointly(Precision precision, const EngineProblem& problem,
+                                          const Scale& scale, const Mask& start,
+                                          const JointRequest& request,
                                           const ParallelContext& context);
 
 int64_t JointSearchBytes(int64_t rows, int64_t cols, int threads, int64_t size);

@@ -27,17 +27,9 @@ absl::Status Float64Product(const ScaledLayer<Real>& layer,
     SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({count, kFillRows}, [&](int64_t row) {
       std::copy_n(layer.gram.row(first + row), layer.stride(), right.row(row));
     }));
-    const GemmArgs<double> args = {.rows = out.rows(),
-                                   .cols = layer.stride(),
-                                   .depth = count,
-                                   .a = left.data(),
-                                   .a_stride = depth,
-                                   .b = right.data(),
-                                   .b_stride = layer.stride(),
-                                   .c = out.data(),
-                                   .c_stride = layer.stride(),
-                                   .accumulate = first > 0};
-    SPARSEFW_RETURN_IF_ERROR(Gemm(args, context));
+    SPARSEFW_RETURN_IF_ERROR(Gemm<double>(
+        {.rows = out.rows(), .cols = layer.stride(), .depth = count, .accumulate = first > 0}, left,
+        right, out, context));
   }
   return absl::OkStatus();
 }

@@ -154,12 +154,12 @@ std::optional<double> UpdateAndSelect(const RowOperands<Real>& row, Real step, i
 
 template <typename Real>
 double MaskedDot(int64_t words, const Real* HWY_RESTRICT a, const Real* HWY_RESTRICT b,
-                 const uint64_t* HWY_RESTRICT skip) {
+                 const uint64_t* skip, const uint64_t* skip_too) {
   const hn::ScalableTag<double> dd;
   auto sum0 = hn::Zero(dd);
   auto sum1 = hn::Zero(dd);
   for (int64_t word = 0; word < words; ++word) {
-    DotWord(dd, a + word * kWord, b + word * kWord, skip[word], sum0, sum1);
+    DotWord(dd, a + word * kWord, b + word * kWord, skip[word] | skip_too[word], sum0, sum1);
   }
   return hn::GetLane(hn::SumOfLanes(dd, hn::Add(sum0, sum1)));
 }

@@ -65,8 +65,10 @@ struct RowKernels {
   std::optional<double> (*update_and_select)(const RowOperands<Real>& row, Real step, int64_t group,
                                              Real capacity, uint64_t* vertex);
 
-  // <a, b> over the columns that are not in `skip`, in float64.
-  double (*masked_dot)(int64_t words, const Real* a, const Real* b, const uint64_t* skip);
+  // <a, b> over the columns in neither of two sets, in float64: <D_V, E> of W, E, the fixed set and
+  // a vertex.
+  double (*masked_dot)(int64_t words, const Real* a, const Real* b, const uint64_t* skip,
+                       const uint64_t* skip_too);
 
   // dots[i] = <rows[i], vector> in float64, i below kDotRows; `size` values each, of any
   // alignment.

@@ -196,16 +196,7 @@ absl::Status NystromPreconditioner<Real>::MultiplyNormalised(const Matrix<Real>&
   for (int64_t j = 0; j < cols_; ++j) {
     for (int64_t i = 0; i < rank_; ++i) scaled(j, i) = scale_[static_cast<size_t>(j)] * q(j, i);
   }
-  SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<Real>{.rows = cols_,
-                                               .cols = rank_,
-                                               .depth = cols_,
-                                               .a = gram_.data(),
-                                               .a_stride = gram_.cols(),
-                                               .b = scaled.data(),
-                                               .b_stride = scaled.cols(),
-                                               .c = y.data(),
-                                               .c_stride = y.cols()},
-                                context));
+  SPARSEFW_RETURN_IF_ERROR(Gemm<Real>({cols_, rank_, cols_}, gram_, scaled, y, context));
   for (int64_t j = 0; j < cols_; ++j) {
     for (int64_t i = 0; i < rank_; ++i) y(j, i) *= scale_[static_cast<size_t>(j)];
   }
@@ -274,29 +265,12 @@ absl::Status NystromPreconditioner<Real>::Apply(const Matrix<Real>& residual,
     for (int64_t i = 0; i < count; ++i) std::fill_n(out.row(i), cols_, Real(0));
     return absl::OkStatus();
   }
-  SPARSEFW_RETURN_IF_ERROR(Gemm(GemmArgs<Real>{.rows = count,
-                                               .cols = rank_,
-                                               .depth = cols_,
-                                               .a = residual.data(),
-                                               .a_stride = residual.cols(),
-                                               .b = right_.data(),
-                                               .b_stride = right_.cols(),
-                                               .c = coefficients_.data(),
-                                               .c_stride = coefficients_.cols()},
-                                context));
+  SPARSEFW_RETURN_IF_ERROR(
+      Gemm<Real>({count, rank_, cols_}, residual, right_, coefficients_, context));
   SPARSEFW_RETURN_IF_ERROR(context.ForEachRow({count, kRowsOfTask}, [&](int64_t i) {
     SolveFactor(RowFactor(rows[static_cast<size_t>(i)]), rank_, coefficients_.row(i));
   }));
-  return Gemm(GemmArgs<Real>{.rows = count,
-                             .cols = gram_.cols(),
-                             .depth = rank_,
-                             .a = coefficients_.data(),
-                             .a_stride = coefficients_.cols(),
-                             .b = left_.data(),
-                             .b_stride = left_.cols(),
-                             .c = out.data(),
-                             .c_stride = out.cols()},
-              context);
+  return Gemm<Real>({count, gram_.cols(), rank_}, coefficients_, left_, out, context);
 }
 
 int64_t NystromPreconditionerBytes(int64_t rows, int64_t cols, int64_t size) {

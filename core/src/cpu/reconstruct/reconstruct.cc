@@ -6,7 +6,7 @@
 
 #include "core/src/cpu/linalg/float64_product.h"
 #include "core/src/cpu/reconstruct/row_conjugate_gradients.h"
-#include "core/src/reconstruct/damping_term.h"
+#include "core/src/linalg/finite.h"
 #include "core/src/reconstruct/reconstruction_rules.h"
 #include "core/src/reconstruct/rounded_value.h"
 #include "sparsefw/status_macros.h"
@@ -132,12 +132,16 @@ class Reconstruction {
 
 }  // namespace
 
-template <typename Real>
-absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
-                                                 const Mask& mask, const ReconstructStart& start,
+absl::StatusOr<Matrix<float>> ReconstructWeights(Precision precision, const EngineProblem& problem,
+                                                 const Scale& scale, const Mask& mask,
+                                                 const ReconstructStart& start,
                                                  const std::function<bool()>& out_of_time,
                                                  const ParallelContext& context) {
-  return Reconstruction<Real>(problem, scale, mask, start, context).Run(problem, out_of_time);
+  return precision == Precision::kFloat64
+             ? Reconstruction<double>(problem, scale, mask, start, context)
+                   .Run(problem, out_of_time)
+             : Reconstruction<float>(problem, scale, mask, start, context)
+                   .Run(problem, out_of_time);
 }
 
 template <typename Real>
@@ -157,16 +161,6 @@ int64_t ReconstructBytes(int64_t rows, int64_t cols, int64_t size) {
          Float64ProductBytes(panel, cols);
 }
 
-template absl::StatusOr<Matrix<float>> ReconstructWeights<float>(const EngineProblem&, const Scale&,
-                                                                 const Mask&,
-                                                                 const ReconstructStart&,
-                                                                 const std::function<bool()>&,
-                                                                 const ParallelContext&);
-template absl::StatusOr<Matrix<float>> ReconstructWeights<double>(const EngineProblem&,
-                                                                  const Scale&, const Mask&,
-                                                                  const ReconstructStart&,
-                                                                  const std::function<bool()>&,
-                                                                  const ParallelContext&);
 template void AddDamping<float>(ScaledLayer<float>&, double);
 template void AddDamping<double>(ScaledLayer<double>&, double);
 

@@ -35,7 +35,7 @@ struct ReconstructStart {
 };
 
 // Result:  [rows, cols], zero outside the mask, rounded to the weights' dtype
-// Numeric: iterates and the products P G as Real, scalars in float64; the
+// Numeric: iterates and the products P G in `precision`, scalars in float64; the
 //          first residual and the losses that decide whether a row's solution
 //          is taken, after rounding, are float64 products
 // Threads: the same bits for any number of threads, unless out of time
@@ -43,9 +43,9 @@ struct ReconstructStart {
 // Cost:    2 * rows * cols^2 flops an iteration, kReconstructIterations
 //          of them at most, and twice that in float64
 // Errors:  Cancelled
-template <typename Real>
-absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem, const Scale& scale,
-                                                 const Mask& mask, const ReconstructStart& start,
+absl::StatusOr<Matrix<float>> ReconstructWeights(Precision precision, const EngineProblem& problem,
+                                                 const Scale& scale, const Mask& mask,
+                                                 const ReconstructStart& start,
                                                  const std::function<bool()>& out_of_time,
                                                  const ParallelContext& context);
 

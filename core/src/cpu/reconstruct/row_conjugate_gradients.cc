@@ -79,16 +79,8 @@ absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
 
 template <typename Real>
 absl::Status RowConjugateGradients<Real>::Multiply(const ParallelContext& context) {
-  return Gemm(GemmArgs<Real>{.rows = std::ssize(active_),
-                             .cols = gram_.cols(),
-                             .depth = cols_,
-                             .a = direction_.data(),
-                             .a_stride = gram_.cols(),
-                             .b = gram_.data(),
-                             .b_stride = gram_.cols(),
-                             .c = product_.data(),
-                             .c_stride = gram_.cols()},
-              context);
+  return Gemm<Real>({std::ssize(active_), gram_.cols(), cols_}, direction_, gram_, product_,
+                    context);
 }
 
 template <typename Real>

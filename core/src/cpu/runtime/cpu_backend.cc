@@ -1,5 +1,3 @@
-#include "core/src/cpu/runtime/cpu_backend.h"
-
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -74,7 +72,7 @@ class CpuBackendImpl final : public Backend {
   // Its kernels are chosen by the processor, those of the BLAS by the processor or by
   // OPENBLAS_CORETYPE. The bits are the same for any number of threads.
   std::string checkpoint_tag() const override {
-    return absl::StrFormat("cpu 9, %s, %s, BLAS %s", ProcessorName(), InstructionSet(),
+    return absl::StrFormat("cpu 10, %s, %s, BLAS %s", ProcessorName(), InstructionSet(),
                            BlasKernels());
   }
 

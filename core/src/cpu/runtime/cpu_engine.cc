@@ -120,25 +120,20 @@ absl::StatusOr<double> CpuEngine::LossNear(const Mask& mask, const KnownLoss& kn
 
 absl::StatusOr<RefinedMask> CpuEngine::Refine(const Mask& start, const RefineRequest& request) {
   ReleaseIteration();
-  return ChosenPrecision() == Precision::kFloat64
-             ? RefineMask<double>(problem_, scale_, start, request, context_)
-             : RefineMask<float>(problem_, scale_, start, request, context_);
+  return RefineMask(ChosenPrecision(), problem_, scale_, start, request, context_);
 }
 
 absl::StatusOr<Matrix<float>> CpuEngine::Reconstruct(const Mask& mask,
                                                      const ReconstructRequest& request) {
   ReleaseIteration();
-  return ChosenPrecision() == Precision::kFloat64
-             ? ReconstructWeights<double>(problem_, scale_, mask, {}, request.out_of_time, context_)
-             : ReconstructWeights<float>(problem_, scale_, mask, {}, request.out_of_time, context_);
+  return ReconstructWeights(ChosenPrecision(), problem_, scale_, mask, {}, request.out_of_time,
+                            context_);
 }
 
 absl::StatusOr<JointResult> CpuEngine::SearchJointly(const Mask& start,
                                                      const JointRequest& request) {
   ReleaseIteration();
-  return ChosenPrecision() == Precision::kFloat64
-             ? cpu::SearchJointly<double>(problem_, scale_, start, request, context_)
-             : cpu::SearchJointly<float>(problem_, scale_, start, request, context_);
+  return cpu::SearchJointly(ChosenPrecision(), problem_, scale_, start, request, context_);
 }
 
 absl::StatusOr<double> CpuEngine::LossOfWeights(const Matrix<float>& weights) {

@@ -67,4 +67,11 @@ class CpuEngine final : public Engine {
 
 }  // namespace sparsefw::cpu
 
+namespace sparsefw {
+
+// The CPU backend: oneTBB, any CBLAS, SIMD chosen at run time. Lives as long as the program.
+const Backend& CpuBackend();
+
+}  // namespace sparsefw
+
 #endif  // SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "core/src/cpu/select/vertex_selector.h"
+#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/frank_wolfe/lazy_mask.h"
 
 namespace sparsefw::cpu {
@@ -33,9 +33,9 @@ template <typename Real>
 void ActiveRow<Real>::Measure(const ScreenedLayer<Real>& layer, int64_t row) {
   const Iterate<Real>& it = layer.iterate;
   row_ = row;
-  std::vector<uint64_t> kept(static_cast<size_t>(it.layer->words));
   const auto inner = [&](const Matrix<Real>& product) {
-    return VertexInner(layer.iterate.Row(row), product.row(row), it.previous.row(row), kept.data());
+    return Kernels<Real>().masked_dot(it.layer->words, it.layer->weights.row(row), product.row(row),
+                                      it.fixed.row(row), it.previous.row(row));
   };
   state_ = {};
   RowMovement& movement = state_.movement;

@@ -45,6 +45,7 @@ inline constexpr double kFirstWindow = 0.1;
 inline constexpr double kFirstSharedWindow = 0.02;
 inline constexpr double kNarrowestWindow = 1e-3;
 
+// Without padding: its bytes are written as they are.
 template <typename Real>
 struct RowPlan {
   double radius = 0;   // 0: not known yet
@@ -54,6 +55,7 @@ struct RowPlan {
   Real seen_below = 0;  // what theta did
   Real seen_above = 0;
   ThresholdGuess<Real> last;
+  Real unused = 0;
   int64_t restarts = 0;  // in this epoch
 
   Window<Real> window() const { return {threshold - below, threshold + above}; }
@@ -87,6 +89,7 @@ struct RowPlan {
     above = std::max(least, room * seen_above);
   }
 };
+static_assert(sizeof(RowPlan<float>) == 48 && sizeof(RowPlan<double>) == 80);
 
 }  // namespace sparsefw::cpu
 

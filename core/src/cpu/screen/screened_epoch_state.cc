@@ -1,9 +1,6 @@
 // The state that the coming iterations need besides the iterate: the plans of the rows and, inside
 // an epoch, the rows on their active columns.
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <type_traits>
+#include <span>
 
 #include "core/src/cpu/screen/screened_epoch.h"
 #include "sparsefw/reason.h"
@@ -21,39 +18,6 @@ struct SavedRow {
 };
 static_assert(sizeof(SavedRow<float>) == sizeof(RowMovement) + 7 * sizeof(int64_t));
 static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written as they are");
-
-constexpr size_t kPlanFields = 9;
-using SavedPlan = std::array<double, kPlanFields>;
-
-// Calls visit(member, value of `saved`) for each.
-template <typename Plan, typename Saved, typename Visit>
-void VisitPlan(Plan& plan, Saved& saved, const Visit& visit) {
-  visit(plan.radius, saved[0]);
-  visit(plan.threshold, saved[1]);
-  visit(plan.below, saved[2]);
-  visit(plan.above, saved[3]);
-  visit(plan.seen_below, saved[4]);
-  visit(plan.seen_above, saved[5]);
-  visit(plan.last.threshold, saved[6]);
-  visit(plan.last.spacing, saved[7]);
-  visit(plan.restarts, saved[8]);
-}
-
-template <typename Real>
-SavedPlan Saved(const RowPlan<Real>& plan) {
-  SavedPlan saved;
-  VisitPlan(plan, saved, [](auto from, double& to) { to = static_cast<double>(from); });
-  return saved;
-}
-
-template <typename Real>
-RowPlan<Real> Restored(const SavedPlan& saved) {
-  RowPlan<Real> plan;
-  VisitPlan(plan, saved, [](auto& to, double from) {
-    to = static_cast<std::remove_reference_t<decltype(to)>>(from);
-  });
-  return plan;
-}
 
 absl::Status NotARow(int64_t row) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
@@ -76,11 +40,8 @@ absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
                            next_try_,           active_, counts_.epochs, counts_.iterations,
                            counts_.active_share};
   SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch", BytesOf(scalars)));
-  SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch_plan", BytesOf(Saved(shared_))));
-  SPARSEFW_RETURN_IF_ERROR(writer.BeginField("row_plans", plans_.size() * sizeof(SavedPlan)));
-  for (const RowPlan<Real>& plan : plans_) {
-    SPARSEFW_RETURN_IF_ERROR(writer.Write(BytesOf(Saved(plan))));
-  }
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("epoch_plan", BytesOf(shared_)));
+  SPARSEFW_RETURN_IF_ERROR(writer.Field("row_plans", std::as_bytes(std::span(plans_))));
   if (!running_) return absl::OkStatus();
   for (ActiveRow<Real>& row : rows_) {
     const SavedRow<Real> saved = {row.state(), row.radius, row.capacity, row.lanes()};
@@ -95,16 +56,9 @@ absl::Status ScreenedEpoch<Real>::Save(StateWriter& writer) {
 template <typename Real>
 absl::Status ScreenedEpoch<Real>::Restore(StateReader& reader) {
   Scalars scalars;
-  SavedPlan plan;
   SPARSEFW_RETURN_IF_ERROR(reader.Read("epoch", WritableBytesOf(scalars)));
-  SPARSEFW_RETURN_IF_ERROR(reader.Read("epoch_plan", WritableBytesOf(plan)));
-  shared_ = Restored<Real>(plan);
-  SPARSEFW_ASSIGN_OR_RETURN(const std::span<const std::byte> plans,
-                            reader.Field("row_plans", plans_.size() * sizeof(SavedPlan)));
-  for (size_t row = 0; row < plans_.size(); ++row) {
-    std::memcpy(&plan, plans.data() + row * sizeof(SavedPlan), sizeof(SavedPlan));
-    plans_[row] = Restored<Real>(plan);
-  }
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("epoch_plan", WritableBytesOf(shared_)));
+  SPARSEFW_RETURN_IF_ERROR(reader.Read("row_plans", std::as_writable_bytes(std::span(plans_))));
   running_ = scalars.running != 0;
   begin_ = scalars.begin;
   end_ = scalars.end;

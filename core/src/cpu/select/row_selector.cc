@@ -1,7 +1,5 @@
 #include "core/src/cpu/select/row_selector.h"
 
-#include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "core/src/cpu/linalg/kernels.h"
@@ -41,7 +39,9 @@ double RowSelector<Real>::Select(int64_t row, Real step, RowScratch<Real>& scrat
   uint64_t* const vertex = iterate_.vertex.row(row);
   const std::optional<double> inner = UpdateAndSelectGroups(
       operands, step, iterate_.groups, iterate_.layer->cols, scratch.row_scores.data(), vertex);
-  return inner ? *inner : VertexInner(operands, operands.product, vertex, scratch.bits.data());
+  if (inner) return *inner;
+  return Kernels<Real>().masked_dot(operands.words, operands.weights, operands.product,
+                                    operands.fixed, vertex);
 }
 
 template <typename Real>
@@ -54,7 +54,8 @@ double RowSelector<Real>::SelectInRow(int64_t row, Real step, RowScratch<Real>& 
   Kernels<Real>().zero_masked(operands.words, scores, operands.fixed, scores);
   Kernels<Real>().select_largest(scores, operands.lanes / kLaneGroup, free_[index], guesses_[index],
                                  vertex);
-  return VertexInner(operands, operands.product, vertex, scratch.bits.data());
+  return Kernels<Real>().masked_dot(operands.words, operands.weights, operands.product,
+                                    operands.fixed, vertex);
 }
 
 template <typename Real>
@@ -73,20 +74,11 @@ std::optional<double> UpdateAndSelectGroups(const RowOperands<Real>& operands, R
   return std::nullopt;
 }
 
-template <typename Real>
-double VertexInner(const RowOperands<Real>& row, const Real* product, const uint64_t* vertex,
-                   uint64_t* scratch) {
-  std::transform(row.fixed, row.fixed + row.words, vertex, scratch, std::bit_or<>());
-  return Kernels<Real>().masked_dot(row.words, row.weights, product, scratch);
-}
-
 template class RowSelector<float>;
 template class RowSelector<double>;
 template std::optional<double> UpdateAndSelectGroups(const RowOperands<float>&, float,
                                                      const Groups&, int64_t, float*, uint64_t*);
 template std::optional<double> UpdateAndSelectGroups(const RowOperands<double>&, double,
                                                      const Groups&, int64_t, double*, uint64_t*);
-template double VertexInner(const RowOperands<float>&, const float*, const uint64_t*, uint64_t*);
-template double VertexInner(const RowOperands<double>&, const double*, const uint64_t*, uint64_t*);
 
 }  // namespace sparsefw::cpu

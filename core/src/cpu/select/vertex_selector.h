@@ -54,12 +54,6 @@ template <typename Real>
 std::unique_ptr<VertexSelector<Real>> MakeVertexSelector(Iterate<Real>& iterate,
                                                          const ParallelContext& context);
 
-// <D_V, product> of one row and a vertex of it; E as the product gives <D_V, E>. Scratch: as many
-// words as the row.
-template <typename Real>
-double VertexInner(const RowOperands<Real>& row, const Real* product, const uint64_t* vertex,
-                   uint64_t* scratch);
-
 }  // namespace sparsefw::cpu
 
 #endif  // SPARSEFW_CORE_SRC_CPU_SELECT_VERTEX_SELECTOR_H_

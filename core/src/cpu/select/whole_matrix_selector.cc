@@ -119,11 +119,11 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
   absl::StatusOr<double> InnerOfAll() {
     std::vector<double> sums(scans_.size());
     SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-      std::vector<uint64_t> scratch(static_cast<size_t>(iterate_.layer->words));
       double& sum = sums[static_cast<size_t>(block)];
       for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-        const RowOperands<Real> operands = iterate_.Row(row);
-        sum += VertexInner(operands, operands.product, iterate_.vertex.row(row), scratch.data());
+        sum += Kernels<Real>().masked_dot(iterate_.layer->words, iterate_.layer->weights.row(row),
+                                          iterate_.product.row(row), iterate_.fixed.row(row),
+                                          iterate_.vertex.row(row));
       }
     }));
     return std::accumulate(sums.begin(), sums.end(), 0.0);

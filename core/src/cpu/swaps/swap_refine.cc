@@ -146,12 +146,10 @@ SwapTally RefineAll(SwapState<Real>& state, SwapBudget& budget, const ParallelCo
   return total;
 }
 
-}  // namespace
-
 template <typename Real>
-absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale& scale,
-                                       const Mask& start, const RefineRequest& request,
-                                       const ParallelContext& context) {
+absl::StatusOr<RefinedMask> RefineAs(const EngineProblem& problem, const Scale& scale,
+                                     const Mask& start, const RefineRequest& request,
+                                     const ParallelContext& context) {
   SwapBudget budget(context, request.out_of_time);
   absl::StatusOr<SwapState<Real>> state =
       LoadState<Real>(problem, scale, start, request.keep_fixed, context);
@@ -164,6 +162,17 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale
                      .converged = !budget.Spent()};
 }
 
+}  // namespace
+
+absl::StatusOr<RefinedMask> RefineMask(Precision precision, const EngineProblem& problem,
+                                       const Scale& scale, const Mask& start,
+                                       const RefineRequest& request,
+                                       const ParallelContext& context) {
+  return precision == Precision::kFloat64
+             ? RefineAs<double>(problem, scale, start, request, context)
+             : RefineAs<float>(problem, scale, start, request, context);
+}
+
 int64_t SwapRefineBytes(int64_t rows, int64_t cols, int64_t size) {
   const int64_t stride = (cols + 63) / 64 * 64;
   const int64_t layer = size * (rows + cols) * stride;
@@ -171,12 +180,5 @@ int64_t SwapRefineBytes(int64_t rows, int64_t cols, int64_t size) {
   // A row has a tolerance, a tally and best terms; a column a diagonal and its reach.
   return layer + 8 * rows * stride + bits + 128 * (rows + cols) + Float64ProductBytes(rows, cols);
 }
-
-template absl::StatusOr<RefinedMask> RefineMask<float>(const EngineProblem&, const Scale&,
-                                                       const Mask&, const RefineRequest&,
-                                                       const ParallelContext&);
-template absl::StatusOr<RefinedMask> RefineMask<double>(const EngineProblem&, const Scale&,
-                                                        const Mask&, const RefineRequest&,
-                                                        const ParallelContext&);
 
 }  // namespace sparsefw::cpu

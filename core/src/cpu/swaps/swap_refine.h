@@ -18,16 +18,16 @@
 
 namespace sparsefw::cpu {
 
-// Numeric: W and G as Real, E and all changes of the loss in float64
+// Numeric: W and G in `precision`, E and all changes of the loss in float64
 // Threads: rows in parallel, exchanges between rows one after the other; the
 //          mask is the same for any number of threads unless cut short
 // Memory:  SwapRefineBytes
 // Cost:    2 * rows * cols^2 flops for E, as much for the last sweep, and a
 //          few reads of a row of G for every swap
 // Stop:    what has been swapped so far is the result, not converged
-template <typename Real>
-absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Scale& scale,
-                                       const Mask& start, const RefineRequest& request,
+absl::StatusOr<RefinedMask> RefineMask(Precision precision, const EngineProblem& problem,
+                                       const Scale& scale, const Mask& start,
+                                       const RefineRequest& request,
                                        const ParallelContext& context);
 
 int64_t SwapRefineBytes(int64_t rows, int64_t cols, int64_t size);

@@ -15,10 +15,9 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
-#include "core/src/joint/joint_stages.h"
 #include "core/src/joint/row_window.h"
+#include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
-#include "core/src/reconstruct/damping_term.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {

@@ -16,7 +16,6 @@
 #include "core/src/cuda/runtime/execution_context.h"
 #include "core/src/cuda/runtime/use_device.h"
 #include "core/src/linalg/gram_accumulator.h"
-#include "core/src/linalg/gram_state.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 

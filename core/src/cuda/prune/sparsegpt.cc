@@ -10,7 +10,6 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/select/select_scores.h"
-#include "core/src/sparsegpt/column_sweep.h"
 #include "core/src/sparsegpt/damping.h"
 #include "sparsefw/status_macros.h"
 
