@@ -4,7 +4,6 @@
 #include <iterator>
 #include <type_traits>
 
-#include "core/src/cuda/joint/joint_memory.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rules.h"
 #include "sparsefw/status_macros.h"

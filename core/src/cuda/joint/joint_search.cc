@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/src/cuda/joint/batch_search.h"
-#include "core/src/cuda/joint/joint_memory.h"
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/staged_upload.h"
