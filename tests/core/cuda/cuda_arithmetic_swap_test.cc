@@ -122,7 +122,7 @@ TEST(SwapOrderTest, EqualsKeepTheHigherIndex) {
   }
 }
 
-RowTerms Terms(double out, double in) { return {out, in, 0, 0}; }
+RowTerms Terms(double out, double in) { return {{out, 0}, {in, 0}}; }
 
 std::vector<RowMatch> MatchRows(const std::vector<RowTerms>& terms,
                                 const std::vector<double>& tolerance) {
@@ -183,7 +183,7 @@ TEST(RowMatchingTest, BestFirstEachRowOnceAllImprove) {
       tolerance.push_back(0.01 * random.Uniform());
     }
     const auto excess = [&](size_t p, size_t q) {
-      return terms[p].out + terms[q].in + tolerance[p] + tolerance[q];
+      return terms[p].out.value + terms[q].in.value + tolerance[p] + tolerance[q];
     };
     std::vector<int> used(rows);
     const auto best_left = [&] {

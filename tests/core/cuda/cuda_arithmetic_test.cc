@@ -12,7 +12,7 @@
 #include "core/src/cuda/iteration/step_state.h"
 #include "core/src/cuda/iteration/update_form.h"
 #include "core/src/cuda/linalg/half_split.h"
-#include "core/src/cuda/linalg/raw_value.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/select/score_window.h"
 #include "core/src/cuda/select/selection_keys.h"
 #include "gtest/gtest.h"
@@ -286,7 +286,7 @@ TEST(StepStateTest, RewritesTheEntriesOfTheScaleTheyBelongTo) {
   EXPECT_EQ(RewrittenEntry(state, x, true), 0);
 }
 
-TEST(RawValueTest, EveryHalfAndBFloat16IsExact) {
+TEST(RawMatrixTest, EveryHalfAndBFloat16IsExact) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -294,7 +294,7 @@ TEST(RawValueTest, EveryHalfAndBFloat16IsExact) {
       // Long: the compiler looks at reads of wider types, too, that do not happen.
       uint16_t row[64] = {};
       row[4] = half;
-      const double actual = RawValue(row, dtype, 4);
+      const double actual = RawMatrix{row, dtype, 1, 64}.At(4);
       if (std::isnan(expected)) {
         EXPECT_TRUE(std::isnan(actual)) << bits;
       } else {

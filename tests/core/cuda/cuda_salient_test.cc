@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/src/cuda/select/salient.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "gtest/gtest.h"
 #include "sparsefw/saliency.h"
 #include "tests/cuda_on_host/test_buffer.h"

@@ -103,9 +103,8 @@ class SymmetricProductTest : public ::testing::Test {
 
   double ErrorOfRows(const std::vector<float>& a, ProductPrecision precision) {
     layer_.weights = Upload(a);
-    Product product = Product::Create(layer_, kRows, Product::Use::kRows, precision,
-                                      context_->product(), context_->stream())
-                          .value();
+    Product product =
+        Product::Create(layer_, kRows, Product::Use::kRows, precision, *context_).value();
     const auto given = Upload(a);
     auto out = Upload(std::vector<float>(a.size()));
     EXPECT_THAT(product.MultiplyRows(kRows, given.data(), out.data()), IsOk());
@@ -115,10 +114,9 @@ class SymmetricProductTest : public ::testing::Test {
   // The weights themselves as the operand.
   double ErrorOfWeights(const std::vector<float>& a, Product::Values values, bool* has_low) {
     layer_.weights = Upload(a);
-    Product product =
-        Product::Create(layer_, kRows, Product::Use::kOperand, ProductPrecision::kFloat32,
-                        context_->product(), context_->stream())
-            .value();
+    Product product = Product::Create(layer_, kRows, Product::Use::kOperand,
+                                      ProductPrecision::kFloat32, *context_)
+                          .value();
     const LeftOperand<float> operand = product.operand(values);
     *has_low = operand.low != nullptr;
     std::vector<uint16_t> high(a.size());

@@ -11,7 +11,6 @@
 #include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "core/benchmarks/programs/smoke/smoke.h"
 #include "core/src/cuda/joint/joint_batch.h"
-#include "core/src/cuda/joint/joint_memory.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 #include "sparsefw/joint.h"
 #include "sparsefw/status_macros.h"

@@ -10,9 +10,8 @@
 #include "core/benchmarks/programs/smoke/smoke.h"
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune_kernels.h"
-#include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/execution_context.h"
-#include "core/src/cuda/select/salient.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"
 

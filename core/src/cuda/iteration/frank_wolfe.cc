@@ -267,17 +267,18 @@ template <typename Real>
 absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const DeviceSaliency& saliency) {
   SPARSEFW_RETURN_IF_ERROR(context_.CheckStop());
   const cudaStream_t stream = context_.stream();
-  if (buffers_.saliency.size() == 0) {
-    SPARSEFW_ASSIGN_OR_RETURN(buffers_.saliency, saliency.Scores(context_));
+  if (saliency_.size() == 0) {
+    SPARSEFW_ASSIGN_OR_RETURN(saliency_, saliency.Scores(context_));
   }
   SPARSEFW_ASSIGN_OR_RETURN(auto bits,
                             DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRound(it_, buffers_.saliency.data(), bits.data(), stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRound(it_, saliency_.data(), bits.data(), stream));
   std::vector<double> partial(static_cast<size_t>(RoundingBlocks(it_)));
   SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(partial.data(), it_.partial, std::ssize(partial),
                                        cudaMemcpyDeviceToHost, stream));
   RoundedMask rounded;
-  SPARSEFW_ASSIGN_OR_RETURN(rounded.mask, DownloadMask(bits, layer_.rows, layer_.cols, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(rounded.mask,
+                            DownloadMask(bits.data(), layer_.rows, layer_.cols, stream));
   if (it_.groups.total_kept > 0) {
     rounded.threshold_residual = std::accumulate(partial.begin(), partial.end(), 0.0) /
                                  static_cast<double>(it_.groups.total_kept);

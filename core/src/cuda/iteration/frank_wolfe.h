@@ -17,6 +17,7 @@
 #include "core/src/cuda/iteration/toggle_history.h"
 #include "core/src/cuda/iteration/update_form.h"
 #include "core/src/cuda/linalg/symmetric_product.h"
+#include "core/src/cuda/memory/device_arrays.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
@@ -70,23 +71,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
  private:
   using Product = SymmetricProduct<Real>;
 
-  struct Buffers {
-    DeviceBuffer<Real> product;
-    DeviceBuffer<Real> vertex_product;
-    DeviceBuffer<Real> entries;
-    DeviceBuffer<BitWord> fixed;
-    DeviceBuffer<BitWord> previous;
-    DeviceBuffer<BitWord> vertex;
-    DeviceBuffer<StepState> state;
-    DeviceBuffer<Selection> selection;
-    DeviceBuffer<WindowPass> window;
-    DeviceBuffer<BitWord> inside;      // of patterns with one group alone
-    DeviceBuffer<unsigned> histogram;  // and the ticket
-    DeviceBuffer<double> partial;
-    DeviceBuffer<double> row_sums;
-    DeviceBuffer<float> saliency;  // empty before the first Round
-  };
-
   // One iteration as a graph, from the second launch on.
   struct StepGraph {
     bool launched = false;
@@ -96,8 +80,7 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
 
   FrankWolfe(const DeviceLayer<Real>& layer, const FormOptions& forms,
              const ExecutionContext& context)
-      : layer_(layer), forms_(forms), context_(context) {}
-  absl::Status Allocate(const StartPoint& start);
+      : layer_(layer), forms_(forms), context_(context), arrays_(context.stream()) {}
   absl::Status Initialise();
 
   absl::Status RunSteps(const StepRequest& request);
@@ -116,6 +99,7 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
   absl::Status SkipSteps(const StepRequest& request);
 
   // frank_wolfe_state.cc
+  absl::Status Allocate(const StartPoint& start);
   absl::Status RestoreFrom(StateReader& reader);
   template <typename Visit>
   absl::Status VisitState(const Visit& visit);
@@ -123,7 +107,10 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
   const DeviceLayer<Real>& layer_;
   FormOptions forms_;
   const ExecutionContext& context_;
-  Buffers buffers_;
+  DeviceArrays arrays_;  // of it_, but for these two:
+  DeviceBuffer<BitWord> fixed_;
+  DeviceBuffer<BitWord> previous_;
+  DeviceBuffer<float> saliency_;  // empty before the first Round
   IterateView<Real> it_;
   std::optional<Product> product_;  // of panels of rows
   StepGraph graphs_[kUpdateForms];  // by form

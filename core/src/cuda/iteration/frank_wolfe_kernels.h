@@ -68,7 +68,7 @@ struct IterateView {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  Groups groups;
+  Groups groups = {};
   int64_t free_total = 0;    // free weights to keep, of the whole matrix
   int64_t shared_bytes = 0;  // that a row may take of a block's shared memory
   const Real* weights = nullptr;
@@ -80,7 +80,7 @@ struct IterateView {
   BitWord* previous = nullptr;     // V_{t-1}, without the fixed set
   BitWord* vertex = nullptr;       // V_t, without the fixed set
   StepState* state = nullptr;
-  SelectionScratch scratch;
+  SelectionScratch scratch = {};
   double* partial = nullptr;   // [rows * ColumnChunks(stride) * 3] sums of blocks
   double* row_sums = nullptr;  // [RowSums(rows)], of batches of rows
 

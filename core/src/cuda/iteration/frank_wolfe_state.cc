@@ -1,6 +1,7 @@
-// Copies the state that the coming iterations depend on from the device and back.
+// The device memory of an iteration, and the copies of what the coming iterations depend on from
+// there and back.
 //
-// All of it, E and U at any iteration. Beside the matrices and StepState these are
+// These have all of it, E and U at any iteration. Beside the matrices and StepState these are
 // the window of the selection, for the order of a sum depends on whether it was
 // guessed right, and the toggles of past epochs, which choose how U is updated.
 #include <algorithm>
@@ -12,10 +13,39 @@
 #include "core/src/cuda/iteration/frank_wolfe.h"
 #include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/runtime/shared_limit.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
+
+// M_0: the kept weights that are not fixed.
+Mask WithoutFixed(const Mask& warm, const Mask& fixed) {
+  Mask result = warm;
+  for (int64_t row = 0; row < warm.rows(); ++row) {
+    std::transform(warm.row(row), warm.row(row) + warm.row_bytes(), fixed.row(row), result.row(row),
+                   [](uint8_t a, uint8_t b) { return static_cast<uint8_t>(a & ~b); });
+  }
+  return result;
+}
+
+// What belongs to the sizes in `it`, but for the masks that it begins with.
+template <typename Real>
+void LayOut(IterateView<Real>& it, DeviceArrays& arrays) {
+  const int64_t size = it.rows * it.stride;
+  arrays.AddZeroed(size, it.product);
+  arrays.AddZeroed(size, it.vertex_product);
+  arrays.Add(size, it.entries);
+  arrays.AddZeroed(size / 32, it.vertex);
+  arrays.Add(1, it.state);
+  arrays.AddZeroed(1, it.scratch.selection);
+  arrays.AddZeroed(kDigitBins, it.scratch.histogram);
+  arrays.AddZeroed(1, it.scratch.ticket);
+  arrays.Add(1, it.scratch.window);
+  if (it.groups.whole_matrix) arrays.Add(size / 32, it.scratch.inside);
+  arrays.Add(3 * it.rows * ColumnChunks(it.stride), it.partial);
+  arrays.Add(RowSums(it.rows), it.row_sums);
+}
 
 // A field from device memory, by way of `scratch`.
 template <typename T>
@@ -48,6 +78,53 @@ absl::Status RestoreBuffer(std::string_view name, T* to, int64_t size, StateRead
 }
 
 }  // namespace
+
+template <typename Real>
+absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
+  const cudaStream_t stream = context_.stream();
+  SPARSEFW_ASSIGN_OR_RETURN(fixed_, UploadMask(start.fixed, stream));
+  const Mask relaxed = WithoutFixed(start.warm, start.fixed);
+  SPARSEFW_ASSIGN_OR_RETURN(previous_, UploadMask(relaxed, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));  // the copies read the masks
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t shared_bytes, SharedBytesForRows());
+  const Groups groups = GroupsOf(start.pattern, layer_.rows, layer_.cols);
+  it_ = {.rows = layer_.rows,
+         .cols = layer_.cols,
+         .stride = layer_.stride,
+         .groups = groups,
+         .free_total = groups.total_kept - start.fixed.CountKept(),
+         .shared_bytes = shared_bytes,
+         .weights = layer_.weights.data(),
+         .gram = layer_.gram.data(),
+         .fixed = fixed_.data(),
+         .previous = previous_.data()};
+  LayOut(it_, arrays_);
+  SPARSEFW_RETURN_IF_ERROR(arrays_.status());
+  SPARSEFW_ASSIGN_OR_RETURN(auto product,
+                            Product::Create(layer_, PanelRows(layer_.rows), Product::Use::kOperand,
+                                            forms_.precision, context_));
+  product_.emplace(std::move(product));
+  return absl::OkStatus();
+}
+
+template <typename Real>
+int64_t FrankWolfeBytes(int64_t rows, int64_t cols) {
+  IterateView<Real> it = {.rows = rows, .cols = cols, .stride = StrideOf(cols)};
+  it.groups.whole_matrix = true;  // which takes most
+  DeviceArrays arrays;
+  LayOut(it, arrays);
+  const int64_t size = rows * it.stride;
+  const int64_t masks = 2 * size / 8;
+  const int64_t saliency = 4 * size;
+  const int64_t product =
+      SymmetricProduct<Real>::Bytes(PanelRows(rows), cols, SymmetricProduct<Real>::Use::kOperand);
+  return arrays.bytes() + masks + saliency + product;
+}
+
+template <typename Real>
+int64_t FrankWolfePanelBytes(int64_t rows, int64_t cols) {
+  return int64_t{sizeof(Real)} * PanelRows(rows) * StrideOf(cols);
+}
 
 // Buffers by name, in the order of the checkpoint: visit(name, pointer, size).
 template <typename Real>
@@ -99,6 +176,9 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> FrankWolf
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                           \
+  template absl::Status FrankWolfe<Real>::Allocate(const StartPoint&);                       \
+  template int64_t FrankWolfeBytes<Real>(int64_t, int64_t);                                  \
+  template int64_t FrankWolfePanelBytes<Real>(int64_t, int64_t);                             \
   template absl::Status FrankWolfe<Real>::Save(StateWriter&);                                \
   template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                         \
   template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>>            \

@@ -93,9 +93,44 @@ struct JointBatch {
 inline constexpr int kExcludedPlace = -1;
 inline constexpr int kNoPlace = -2;
 
+// As many rows as fill a large device's memory to a part that leaves room for other jobs; more
+// than that do not use it better.
+inline constexpr int64_t kBatchBytes = int64_t{8} << 30;
+inline constexpr int64_t kMostBatchRows = 512;
+
+// Places the arrays of a batch with `count` rows and the sizes given from `memory` on, aligned.
+// Returns their bytes. The other members are left alone.
+template <typename Real>
+int64_t LayOut(unsigned char* memory, JointBatch<Real>& batch);
+
+// Bytes for the batches of a layer: for one row of any window, for kMostBatchRows of the widest
+// window that defaults give, at most kBatchBytes. Batches of wider windows have fewer rows.
+template <typename Real>
+int64_t BatchBytes(int64_t rows, int64_t cols);
+
+// The most rows of these sizes that fit `bytes`; at least one fits BatchBytes.
+template <typename Real>
+int64_t RowsThatFit(const JointSizes& sizes, int64_t cols, int64_t bytes);
+
 // Panels of the factor, one after the other, then the tableau, then what is known of it.
 template <typename Real>
 CudaError LaunchBuild(const JointBatch<Real>& batch, cudaStream_t stream);
+
+// Column tiles of a panel: `square` of them from the panel's own columns on, then those of Z from
+// `first` on. Columns of Z outside [first, end) are left alone.
+struct PanelTiles {
+  int64_t square = 0;
+  int64_t first = 0;
+  int64_t end = 0;
+  int64_t of_z = 0;
+  bool border = false;  // only rows of which columns enter
+};
+
+// A part of LaunchBuild and LaunchBorder: the panel of the factor with the rows [panel, panel +
+// kPanelRows); of a border only its columns.
+template <typename Real>
+CudaError LaunchPanel(const JointBatch<Real>& batch, int64_t panel, const PanelTiles& tiles,
+                      cudaStream_t stream);
 
 // The best gain of every position that may leave; then exchanges of every row, most gain first;
 // then their terms into the tableau, of groups only where the next pass might have no room for

@@ -3,7 +3,7 @@
 //
 //   A_CN = s_CN - A_CK s_KN outside,  -A_KK s_KN inside;   A_NN = s_NN + s_KN^T A_KK s_KN
 //   target_N = (b - Y^T y)_N - s_KN^T w_K
-#include "core/src/cuda/joint/joint_factor.h"
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/joint/joint_tile.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -160,10 +160,7 @@ CudaError LaunchBorder(const JointBatch<Real>& batch, int64_t first, int64_t mos
     SPARSEFW_RETURN_IF_CUDA_ERROR(LaunchPanel(
         batch, panel, {.first = first, .end = first + most, .of_z = 1, .border = true}, stream));
   }
-  LaunchShape tiles = {.blocks_x = TilesOf(sizes),
-                       .blocks_y = batch.count,
-                       .threads = kTileThreads,
-                       .shared_bytes = sizeof(Real) * kProductShared<Real>};
+  LaunchShape tiles = TileShape(batch, TilesOf(sizes));
   SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(SchurKernel<Real>, tiles, stream, batch, first, most));
   SPARSEFW_RETURN_IF_CUDA_ERROR(
       Launch(InsidePartKernel<Real>, {.blocks_x = batch.count}, stream, batch, first, most));

@@ -1,4 +1,4 @@
-#include "core/src/cuda/joint/joint_factor.h"
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/joint/joint_tile.cuh"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
@@ -134,12 +134,8 @@ CudaError LaunchBuild(const JointBatch<Real>& batch, cudaStream_t stream) {
         stream));
   }
   const int64_t tiles = sizes.positions / kTileRows * TilesOf(sizes);
-  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(TableauKernel<Real>,
-                                       {.blocks_x = tiles,
-                                        .blocks_y = batch.count,
-                                        .threads = kTileThreads,
-                                        .shared_bytes = sizeof(Real) * kProductShared<Real>},
-                                       stream, batch));
+  SPARSEFW_RETURN_IF_CUDA_ERROR(
+      Launch(TableauKernel<Real>, TileShape(batch, tiles), stream, batch));
   return Launch(BeginRowKernel<Real>, {.blocks_x = batch.count}, stream, batch);
 }
 

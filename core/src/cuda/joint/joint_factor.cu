@@ -1,4 +1,4 @@
-#include "core/src/cuda/joint/joint_factor.h"
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/joint/joint_tile.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 #include "core/src/joint/joint_rules.h"

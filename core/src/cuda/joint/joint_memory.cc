@@ -1,7 +1,6 @@
-#include "core/src/cuda/joint/joint_memory.h"
-
 #include <algorithm>
 
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/linalg/padded_rows.h"
 
 namespace sparsefw::cuda {

@@ -8,7 +8,6 @@
 namespace sparsefw::cuda {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kExchangeThreads = 256;
 // Columns that a pass looks at again, each with its partner; the others wait for the next one.
 constexpr int kMostTries = 64;
@@ -92,14 +91,6 @@ __device__ Real WarpMax(Real value) {
   return value;
 }
 
-template <typename Real>
-__device__ Real WarpSum(Real value) {
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-    value += __shfl_xor_sync(0xffffffffU, value, lanes);
-  }
-  return value;
-}
-
 // The best gain within the group of position q; a warp, whose lanes share the terms kept.
 template <typename Real>
 __device__ Real BestOfGroup(const TableauRow<Real>& row, int count, int64_t q) {
@@ -166,15 +157,6 @@ __global__ void GainsKernel(JointBatch<Real> batch) {
   if (lane == 0) *gain = static_cast<double>(best) - row.Change(q);
 }
 
-// The greater gain; where gains are equal, the lower position.
-struct Choice {
-  double gain;
-  int64_t position;
-};
-__device__ Choice Better(Choice a, Choice b) {
-  if (a.gain != b.gain) return a.gain > b.gain ? a : b;
-  return a.position < b.position ? a : b;
-}
 __device__ Choice BlockBest(Choice choice) {
   return BlockReduce<kExchangeThreads>(choice, [](Choice a, Choice b) { return Better(a, b); });
 }
@@ -341,12 +323,7 @@ __global__ void __launch_bounds__(kTileThreads) FlushKernel(JointBatch<Real> bat
 template <typename Real, bool kAll>
 CudaError LaunchFlushOf(const JointBatch<Real>& batch, cudaStream_t stream) {
   const int64_t tiles = batch.sizes.positions / kTileRows * TilesOf(batch.sizes);
-  return Launch(FlushKernel<Real, kAll>,
-                {.blocks_x = tiles,
-                 .blocks_y = batch.count,
-                 .threads = kTileThreads,
-                 .shared_bytes = sizeof(Real) * kProductShared<Real>},
-                stream, batch);
+  return Launch(FlushKernel<Real, kAll>, TileShape(batch, tiles), stream, batch);
 }
 
 }  // namespace

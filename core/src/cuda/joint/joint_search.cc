@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/src/cuda/joint/batch_search.h"
-#include "core/src/cuda/joint/joint_memory.h"
+#include "core/src/cuda/joint/joint_batch.h"
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/staged_upload.h"
@@ -144,10 +144,7 @@ class JointSearch {
         .stride = layer_.stride,
         .other = weights.data(),
         .other_factor = factor};
-    const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchRawColumns(missing, first, count, depth, out, context_.stream()));
-    };
-    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, rows(), fill, products_.data(), context_));
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, missing, products_.data(), context_));
     SPARSEFW_ASSIGN_OR_RETURN(auto losses, DeviceBuffer<double>::Zeroed(rows(), context_.stream()));
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchAddRowDots(missing, products_.data(), losses.data(), context_.stream()));

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/src/cuda/joint/joint_batch.h"
+#include "core/src/cuda/runtime/launch.cuh"
 
 namespace sparsefw::cuda {
 
@@ -225,6 +226,35 @@ __device__ void StoreMirrored(const Real (&values)[8][8], int64_t i0, int64_t j0
       if (col < rows) matrix[col * stride + row] = values[i][j];
     }
   }
+}
+
+inline constexpr int kWarp = 32;
+
+template <typename Real>
+__device__ Real WarpSum(Real value) {
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    value += __shfl_xor_sync(0xffffffffU, value, lanes);
+  }
+  return value;
+}
+
+// The greater gain; where gains are equal, the lower position or column.
+struct Choice {
+  double gain;
+  int64_t position;
+};
+__device__ inline Choice Better(Choice a, Choice b) {
+  if (a.gain != b.gain) return a.gain > b.gain ? a : b;
+  return a.position < b.position ? a : b;
+}
+
+// `tiles` blocks that multiply, for every row of the batch.
+template <typename Real>
+LaunchShape TileShape(const JointBatch<Real>& batch, int64_t tiles) {
+  return {.blocks_x = tiles,
+          .blocks_y = batch.count,
+          .threads = kTileThreads,
+          .shared_bytes = sizeof(Real) * kProductShared<Real>};
 }
 
 // Tiles of columns that hold all positions.

@@ -8,18 +8,9 @@
 namespace sparsefw::cuda {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kWeightThreads = 512;
 // What leaving a group costs where nothing can leave: infinity, which kernels have no name for.
 constexpr double kMostCost = std::numeric_limits<double>::max();
-
-template <typename Real>
-__device__ Real WarpSum(Real value) {
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-    value += __shfl_xor_sync(0xffffffffU, value, lanes);
-  }
-  return value;
-}
 
 // <row, known> over the columns [begin, end), multiples of 4; a warp.
 template <typename Real>
@@ -102,11 +93,6 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
   }
 }
 
-struct Paying {
-  double gain;
-  int column;
-};
-
 template <typename Real>
 __device__ double Change(const JointBatch<Real>& batch, int64_t index, int64_t position) {
   const int64_t at = index * batch.sizes.span + position;
@@ -159,17 +145,15 @@ __global__ void AdmitKernel(JointBatch<Real> batch, int64_t room) {
   }
   int count = 0;
   for (; count < room; ++count) {
-    Paying best = {0, 0};
+    Choice best = {0, 0};
     for (int64_t j = threadIdx.x; j < batch.cols; j += kBlockThreads) {
-      if (bounds[j] > best.gain) best = {bounds[j], static_cast<int>(j)};
+      if (bounds[j] > best.gain) best = {bounds[j], j};
     }
-    best = BlockReduce(best, [](Paying a, Paying b) {
-      if (a.gain != b.gain) return a.gain > b.gain ? a : b;
-      return a.column < b.column ? a : b;
-    });
+    best = BlockReduce(best, [](Choice a, Choice b) { return Better(a, b); });
     if (!(best.gain > 0)) break;
-    if (best.column % kBlockThreads == static_cast<int>(threadIdx.x)) bounds[best.column] = 0;
-    if (threadIdx.x == 0) batch.admitted[index * kRoomOfRow + count] = best.column;
+    const auto column = static_cast<int>(best.position);
+    if (column % kBlockThreads == static_cast<int>(threadIdx.x)) bounds[column] = 0;
+    if (threadIdx.x == 0) batch.admitted[index * kRoomOfRow + count] = column;
   }
   if (threadIdx.x != 0) return;
   batch.rows[index].entering = count;

@@ -16,39 +16,37 @@ constexpr int64_t kDepth = 512;  // rows of G at a time
 }  // namespace
 
 template <typename Real>
-absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
-                            double* out, const ExecutionContext& context) {
+absl::Status Float64Product(const DeviceLayer<Real>& layer, const RawRows& rows, double* out,
+                            const ExecutionContext& context) {
   constexpr bool kConverts = !std::is_same_v<Real, double>;
   const int64_t depth = std::min(kDepth, layer.cols);
-  SPARSEFW_ASSIGN_OR_RETURN(auto left,
-                            DeviceBuffer<double>::Create(rows * depth, context.stream()));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      auto left, DeviceBuffer<double>::Create(rows.weights.rows * depth, context.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(
       auto right,
       DeviceBuffer<double>::Create(kConverts ? depth * layer.stride : 0, context.stream()));
   for (int64_t first = 0; first < layer.cols; first += depth) {
     const int64_t count = std::min(depth, layer.cols - first);
-    SPARSEFW_RETURN_IF_ERROR(fill(first, count, depth, left.data()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchRawColumns(rows, first, count, depth, left.data(), context.stream()));
     const Real* gram = layer.gram.data() + first * layer.stride;
     const void* stripe = gram;
     if constexpr (kConverts) {
-      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert<double>({gram, DType::kF32, count, layer.stride},
-                                                          1, right.data(), layer.stride,
-                                                          context.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert({gram, DType::kF32, count, layer.stride}, 1,
+                                                  right.data(), layer.stride, context.stream()));
       stripe = right.data();
     }
-    SPARSEFW_RETURN_IF_ERROR(context.product().Multiply({.rows = rows,
-                                                         .cols = layer.stride,
-                                                         .depth = count,
-                                                         .a = left.data(),
-                                                         .a_stride = depth,
-                                                         .b = stripe,
-                                                         .b_stride = layer.stride,
-                                                         .c = out,
-                                                         .c_stride = layer.stride,
-                                                         .input = CUDA_R_64F,
-                                                         .output = CUDA_R_64F,
-                                                         .compute = CUBLAS_COMPUTE_64F,
-                                                         .beta = first > 0 ? 1.0 : 0.0}));
+    SPARSEFW_RETURN_IF_ERROR(context.Multiply({.rows = rows.weights.rows,
+                                               .cols = layer.stride,
+                                               .depth = count,
+                                               .a = left.data(),
+                                               .a_stride = depth,
+                                               .b = stripe,
+                                               .b_stride = layer.stride,
+                                               .c = out,
+                                               .c_stride = layer.stride,
+                                               .input = CUDA_R_64F,
+                                               .beta = first > 0 ? 1.0 : 0.0}));
     SPARSEFW_RETURN_IF_ERROR(context.Await());
   }
   return absl::OkStatus();
@@ -62,9 +60,9 @@ int64_t Float64ProductBytes(int64_t rows, int64_t cols) {
 
 template int64_t Float64ProductBytes<float>(int64_t, int64_t);
 template int64_t Float64ProductBytes<double>(int64_t, int64_t);
-template absl::Status Float64Product(const DeviceLayer<float>&, int64_t, FillColumns, double*,
+template absl::Status Float64Product(const DeviceLayer<float>&, const RawRows&, double*,
                                      const ExecutionContext&);
-template absl::Status Float64Product(const DeviceLayer<double>&, int64_t, FillColumns, double*,
+template absl::Status Float64Product(const DeviceLayer<double>&, const RawRows&, double*,
                                      const ExecutionContext&);
 
 }  // namespace sparsefw::cuda

@@ -4,19 +4,14 @@
 
 #include <cstdint>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/execution_context.h"
 
 namespace sparsefw::cuda {
 
-// Enqueues columns [first, first + count) of D into `out`, whose rows are
-// `depth` elements apart.
-using FillColumns =
-    absl::FunctionRef<absl::Status(int64_t first, int64_t count, int64_t depth, double* out)>;
-
-// out = D G.
+// out = D G, D that of `rows`.
 //
 // Shapes:  out [rows, layer.stride], D [rows, layer.cols], any number of rows
 // Numeric: G is converted exactly, every product and sum is in float64
@@ -25,8 +20,8 @@ using FillColumns =
 // Cost:    2 * rows * cols^2 flops in float64
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 template <typename Real>
-absl::Status Float64Product(const DeviceLayer<Real>& layer, int64_t rows, FillColumns fill,
-                            double* out, const ExecutionContext& context);
+absl::Status Float64Product(const DeviceLayer<Real>& layer, const RawRows& rows, double* out,
+                            const ExecutionContext& context);
 
 // Device bytes while it runs.
 template <typename Real>

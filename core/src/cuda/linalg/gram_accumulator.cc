@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/src/cuda/linalg/gram_sum.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/device_layer.h"
@@ -27,9 +26,8 @@ constexpr int64_t kMeanRows = 256;                 // rows of a partial Gram mat
 constexpr int64_t kMostInputs = int64_t{1} << 20;  // 8 TiB of sum: no device has that
 
 absl::Status OutOfMemory(int64_t d_in) {
-  return WithReason(absl::ResourceExhaustedError(absl::StrFormat(
-                        "no memory on the device for a Gram accumulation of d_in=%d", d_in)),
-                    "OUT_OF_MEMORY");
+  return Refuse(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                "no memory on the device for a Gram accumulation of d_in=%d", d_in);
 }
 
 cudaDataType_t CudaType(DType dtype) {
@@ -138,17 +136,17 @@ absl::Status CudaGramAccumulator::AddBlock() {
   for (int64_t first = 0; first < d_in_; first += kStripeRows) {
     const int64_t rows = std::min(kStripeRows, d_in_ - first);
     const void* columns = tokens + static_cast<size_t>(first) * SizeOf(block_dtype_);
-    SPARSEFW_RETURN_IF_ERROR(context_->product().Multiply({.rows = rows,
-                                                           .cols = d_in_ - first,
-                                                           .depth = waiting_,
-                                                           .a = columns,
-                                                           .a_stride = StrideOf(d_in_),
-                                                           .a_transposed = true,
-                                                           .b = columns,
-                                                           .b_stride = StrideOf(d_in_),
-                                                           .c = block_product_.data(),
-                                                           .c_stride = d_in_ - first,
-                                                           .input = CudaType(block_dtype_)}));
+    SPARSEFW_RETURN_IF_ERROR(context_->Multiply({.rows = rows,
+                                                 .cols = d_in_ - first,
+                                                 .depth = waiting_,
+                                                 .a = columns,
+                                                 .a_stride = StrideOf(d_in_),
+                                                 .a_transposed = true,
+                                                 .b = columns,
+                                                 .b_stride = StrideOf(d_in_),
+                                                 .c = block_product_.data(),
+                                                 .c_stride = d_in_ - first,
+                                                 .input = CudaType(block_dtype_)}));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchAddProduct(block_product_.data(), first, rows, d_in_,
                                                    sum_.data(), context_->stream()));
   }
@@ -265,11 +263,7 @@ absl::Status CudaGramAccumulator::UploadTokens(const GramStateHeader& header,
 
 absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateCudaGramAccumulator(int device,
                                                                            int64_t d_in) {
-  if (d_in < 1) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrFormat("d_in must be at least 1; got %d", d_in)),
-        "SHAPE_MISMATCH");
-  }
+  if (d_in < 1) return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
   if (d_in > kMostInputs) return OutOfMemory(d_in);
   SPARSEFW_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionContext> context,
                             ExecutionContext::Open(device, kWorkspaceBytes, nullptr));

@@ -1,5 +1,4 @@
 #include "core/src/cuda/linalg/gram_sum.h"
-#include "core/src/cuda/linalg/raw_value.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
@@ -21,8 +20,8 @@ __global__ void AddMeanKernel(RawMatrix upper, RawMatrix lower, int64_t first, i
   const int64_t i = blockIdx.x;
   double* row = sum + (first + i) * d_in + first;
   for (int64_t j = i + threadIdx.x; j < upper.cols; j += kBlockThreads) {
-    const double entry = RawValue(upper.data, upper.dtype, i * upper.cols + j);
-    const double mirrored = RawValue(lower.data, lower.dtype, j * lower.cols + i);
+    const double entry = upper.At(i * upper.cols + j);
+    const double mirrored = lower.At(j * lower.cols + i);
     row[j] += (entry + mirrored) / 2;
   }
 }

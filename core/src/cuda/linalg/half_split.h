@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "core/src/base/host_device.h"
-#include "core/src/cuda/linalg/raw_value.h"
+#include "core/src/cuda/linalg/raw_matrix.h"
 
 namespace sparsefw::cuda {
 

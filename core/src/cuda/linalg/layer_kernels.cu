@@ -1,5 +1,5 @@
+#include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/layer_kernels.h"
-#include "core/src/cuda/linalg/raw_value.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
@@ -11,7 +11,7 @@ __global__ void MaxAbsKernel(RawMatrix matrix, double* partial) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kBlockThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
        i < matrix.rows * matrix.cols; i += step) {
-    const double value = RawValue(matrix.data, matrix.dtype, i);
+    const double value = matrix.At(i);
     const double size = value < 0 ? -value : value;
     largest = size > largest ? size : largest;
   }
@@ -19,27 +19,78 @@ __global__ void MaxAbsKernel(RawMatrix matrix, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = largest;
 }
 
-template <typename Real>
+template <bool kSymmetric, typename Real>
 __global__ void ConvertKernel(RawMatrix matrix, double factor, Real* out, int64_t stride) {
   const int64_t row = blockIdx.x;
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   if (col >= matrix.cols) return;
-  const double value = RawValue(matrix.data, matrix.dtype, row * matrix.cols + col);
-  out[row * stride + col] = static_cast<Real>(value * factor);
+  double value = matrix.At(row * matrix.cols + col) * factor;
+  // Scaled first: the sum of two entries near the largest double overflows.
+  if (kSymmetric) value = 0.5 * (value + matrix.At(col * matrix.cols + row) * factor);
+  out[row * stride + col] = static_cast<Real>(value);
 }
 
-// Scaled first: the sum of two entries near the largest double overflows.
-template <typename Real>
-__global__ void SymmetriseKernel(RawMatrix gram, double factor, Real* out, int64_t stride) {
+__device__ void LoadEight(const float* from, float (&values)[kOperandEntries]) {
+#pragma unroll
+  for (int part = 0; part < kOperandEntries / kChunk<float>; ++part) {
+    const Chunk<float> chunk = LoadChunk(from + part * kChunk<float>);
+#pragma unroll
+    for (int k = 0; k < kChunk<float>; ++k) values[part * kChunk<float> + k] = chunk.v[k];
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    SplitKernel(const float* values, int64_t count, LeftOperand<float> out) {
+  const int64_t i =
+      (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kOperandEntries;
+  if (i >= count) return;
+  float eight[kOperandEntries];
+  LoadEight(values + i, eight);
+  out.Put(i, eight);
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    MisfitsKernel(const float* values, int64_t count, float factor, int* misfits) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kBlockThreads;
+  int mine = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x; i < count;
+       i += step) {
+    const float scaled = values[i] * factor;
+    if (fabsf(scaled - FloatOfHalf(HalfOfFloat(scaled))) > kHalfRounding) ++mine;
+  }
+  mine = BlockSum(mine);
+  if (threadIdx.x == 0 && mine > 0) atomicAdd(misfits, mine);
+}
+
+// One block a row.
+__global__ void __launch_bounds__(kBlockThreads)
+    SplitRowsKernel(const float* values, int64_t stride, float gram_factor, LeftOperand<float> out,
+                    float* scale) {
   const int64_t row = blockIdx.x;
-  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
-  if (col >= gram.cols) return;
-  const double entry = RawValue(gram.data, gram.dtype, row * gram.cols + col) * factor;
-  const double mirrored = RawValue(gram.data, gram.dtype, col * gram.cols + row) * factor;
-  out[row * stride + col] = static_cast<Real>(0.5 * (entry + mirrored));
+  const float* from = values + row * stride;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * kOperandEntries;
+  constexpr int64_t kStep = int64_t{kBlockThreads} * kOperandEntries;
+  float eight[kOperandEntries];
+  float largest = 0;
+  for (int64_t col = first; col < stride; col += kStep) {
+    LoadEight(from + col, eight);
+    for (const float value : eight) largest = fmaxf(largest, fabsf(value));
+  }
+  largest = BlockReduce(largest, [](float a, float b) { return fmaxf(a, b); });
+  // Within the range of float, whatever the row: a power of two and its inverse.
+  int exponent = 0;
+  if (largest > 0 && isfinite(largest)) {
+    static_cast<void>(frexpf(largest, &exponent));
+    exponent = kHalfExponent - exponent;
+    exponent = exponent < -100 ? -100 : exponent > 100 ? 100 : exponent;
+  }
+  out.factor = ldexpf(1.0F, exponent);
+  for (int64_t col = first; col < stride; col += kStep) {
+    LoadEight(from + col, eight);
+    out.Put(row * stride + col, eight);
+  }
+  if (threadIdx.x == 0) scale[row] = ldexpf(1.0F, -exponent) / gram_factor;
 }
-
-int64_t ColumnBlocks(int64_t cols) { return (cols + kBlockThreads - 1) / kBlockThreads; }
 
 }  // namespace
 
@@ -54,26 +105,40 @@ CudaError LaunchMaxAbs(const RawMatrix& matrix, double* partial, cudaStream_t st
   return Launch(MaxAbsKernel, {.blocks_x = MaxAbsBlocks(matrix)}, stream, matrix, partial);
 }
 
-template <typename Real>
+template <bool kSymmetric, typename Real>
 CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64_t stride,
                         cudaStream_t stream) {
-  return Launch(ConvertKernel<Real>,
-                {.blocks_x = matrix.rows, .blocks_y = ColumnBlocks(matrix.cols)}, stream, matrix,
-                factor, out, stride);
+  const int64_t blocks = (matrix.cols + kBlockThreads - 1) / kBlockThreads;
+  return Launch(ConvertKernel<kSymmetric, Real>, {.blocks_x = matrix.rows, .blocks_y = blocks},
+                stream, matrix, factor, out, stride);
 }
 
-template <typename Real>
-CudaError LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
-                           cudaStream_t stream) {
-  return Launch(SymmetriseKernel<Real>,
-                {.blocks_x = gram.rows, .blocks_y = ColumnBlocks(gram.cols)}, stream, gram, factor,
-                out, stride);
+#define SPARSEFW_INSTANTIATE(Real)                                                                 \
+  template CudaError LaunchConvert<false>(const RawMatrix&, double, Real*, int64_t, cudaStream_t); \
+  template CudaError LaunchConvert<true>(const RawMatrix&, double, Real*, int64_t, cudaStream_t);
+SPARSEFW_INSTANTIATE(float)
+SPARSEFW_INSTANTIATE(double)
+#undef SPARSEFW_INSTANTIATE
+
+CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
+                      cudaStream_t stream) {
+  constexpr int64_t kValuesOfBlock = int64_t{kBlockThreads} * kOperandEntries;
+  return Launch(SplitKernel, {.blocks_x = (count + kValuesOfBlock - 1) / kValuesOfBlock}, stream,
+                values, count, out);
 }
 
-template CudaError LaunchConvert<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);
-template CudaError LaunchConvert<double>(const RawMatrix&, double, double*, int64_t, cudaStream_t);
-template CudaError LaunchSymmetrise<float>(const RawMatrix&, double, float*, int64_t, cudaStream_t);
-template CudaError LaunchSymmetrise<double>(const RawMatrix&, double, double*, int64_t,
-                                            cudaStream_t);
+CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
+                             cudaStream_t stream) {
+  constexpr int64_t kMostBlocks = 1024;
+  const int64_t blocks = (count + kBlockThreads - 1) / kBlockThreads;
+  return Launch(MisfitsKernel, {.blocks_x = blocks < kMostBlocks ? blocks : kMostBlocks}, stream,
+                values, count, factor, misfits);
+}
+
+CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,
+                          const LeftOperand<float>& out, float* scale, cudaStream_t stream) {
+  return Launch(SplitRowsKernel, {.blocks_x = rows}, stream, values, stride, gram_factor, out,
+                scale);
+}
 
 }  // namespace sparsefw::cuda

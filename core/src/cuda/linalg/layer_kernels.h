@@ -1,4 +1,5 @@
-// Launches that bring matrices into the form that the engine computes with.
+// Launches that bring matrices into the forms that the engine computes with: padded, scaled and
+// symmetric ones, and float16 ones of which float32 ones are sums (half_split.h).
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_LAYER_KERNELS_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_LAYER_KERNELS_H_
 
@@ -6,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/src/cuda/linalg/half_split.h"
 #include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/runtime/cuda_error.h"
 
@@ -17,15 +19,25 @@ int64_t MaxAbsBlocks(const RawMatrix& matrix);
 // partial[MaxAbsBlocks(matrix)]: the largest absolute values of the blocks.
 CudaError LaunchMaxAbs(const RawMatrix& matrix, double* partial, cudaStream_t stream);
 
-// out [rows, stride] = matrix * factor; the padding is left alone.
-template <typename Real>
+// out [rows, stride] = matrix * factor, or (G + G^T)/2 * factor where kSymmetric, F32 or F64 given;
+// the padding is left alone.
+template <bool kSymmetric = false, typename Real>
 CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64_t stride,
                         cudaStream_t stream);
 
-// out [cols, stride] = (G + G^T)/2 * factor, F32 or F64 given.
-template <typename Real>
-CudaError LaunchSymmetrise(const RawMatrix& gram, double factor, Real* out, int64_t stride,
-                           cudaStream_t stream);
+// values [count], a multiple of 8, times out.factor.
+CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
+                      cudaStream_t stream);
+
+// *misfits is added to: values [count] that are no float16 once they are multiplied by `factor`.
+CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
+                             cudaStream_t stream);
+
+// Rows of `values` [rows, stride], each times a power of two that brings its largest value to
+// 2^kHalfExponent; row r of the product with a G that was multiplied by gram_factor is then to be
+// multiplied by scale[r].
+CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,
+                          const LeftOperand<float>& out, float* scale, cudaStream_t stream);
 
 }  // namespace sparsefw::cuda
 

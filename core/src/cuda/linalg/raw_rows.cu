@@ -1,5 +1,4 @@
 #include "core/src/cuda/linalg/raw_rows.h"
-#include "core/src/cuda/linalg/raw_value.h"
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
@@ -8,7 +7,7 @@ namespace {
 
 __device__ double Missing(const RawRows& rows, int64_t row, int64_t col) {
   const int64_t index = row * rows.stride + col;
-  const double weight = RawValue(rows.weights.data, rows.weights.dtype, index) * rows.factor;
+  const double weight = rows.weights.At(index) * rows.factor;
   if (rows.other != nullptr) {
     return weight - static_cast<double>(rows.other[index]) * rows.other_factor;
   }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/src/cuda/linalg/half_split_kernels.h"
+#include "core/src/cuda/linalg/layer_kernels.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "sparsefw/status_macros.h"
 
@@ -29,9 +29,10 @@ absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, float factor
 template <typename Real>
 absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
     const DeviceLayer<Real>& layer, int64_t rows, Use use, ProductPrecision precision,
-    const DenseProduct& product, cudaStream_t stream) {
+    const ExecutionContext& context) {
   const int64_t size = rows * layer.stride;
-  SymmetricProduct result(layer, precision, product, stream);
+  const cudaStream_t stream = context.stream();
+  SymmetricProduct result(layer, precision, context);
   if constexpr (kSplits<Real>) {
     const int64_t gram = layer.gram.size();
     result.factor_ = std::ldexp(1.0F, kHalfExponent - layer.largest_exponent);
@@ -87,20 +88,18 @@ absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, doub
                       .c = out,
                       .c_stride = layer_.stride,
                       .input = CUDA_R_16F,
-                      .output = CUDA_R_32F,
-                      .compute = CUBLAS_COMPUTE_32F,
                       .alpha = alpha};
   if (precision_ == ProductPrecision::kFloat32) {
-    SPARSEFW_RETURN_IF_ERROR(product_.Multiply(args));
+    SPARSEFW_RETURN_IF_ERROR(context_.Multiply(args));
     args.beta = 1;
   }
   args.b = gram_high_.data();
   if (low) {
     args.a = low_.data();
-    SPARSEFW_RETURN_IF_ERROR(product_.Multiply(args));
+    SPARSEFW_RETURN_IF_ERROR(context_.Multiply(args));
     args.a = high_.data();
   }
-  return product_.Multiply(args);
+  return context_.Multiply(args);
 }
 
 template <typename Real>
@@ -109,7 +108,7 @@ absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real*
     const double factor = static_cast<double>(factor_);
     return MultiplyHalves(rows, !LeavesOutLow(values), 1 / (factor * factor), out);
   } else {
-    return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, values_.data(),
+    return context_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, values_.data(),
                                         layer_.gram.data(), out);
   }
 }
@@ -117,11 +116,12 @@ absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real*
 template <typename Real>
 absl::Status SymmetricProduct<Real>::MultiplyRows(int64_t rows, const Real* a, Real* out) {
   if constexpr (kSplits<Real>) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplitRows(
-        a, rows, layer_.stride, factor_, {high_.data(), low_.data()}, scale_.data(), stream_));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplitRows(a, rows, layer_.stride, factor_,
+                                                  {high_.data(), low_.data()}, scale_.data(),
+                                                  context_.stream()));
     return MultiplyHalves(rows, precision_ == ProductPrecision::kFloat32, 1, out);
   } else {
-    return product_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, a, layer_.gram.data(),
+    return context_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, a, layer_.gram.data(),
                                         out);
   }
 }

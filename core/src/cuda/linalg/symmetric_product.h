@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/linalg/half_split.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/memory/device_layer.h"
+#include "core/src/cuda/runtime/execution_context.h"
 #include "sparsefw/engine_details.h"
 
 namespace sparsefw::cuda {
@@ -26,7 +26,7 @@ namespace sparsefw::cuda {
 //          float64: 8 * rows * stride for an operand
 // Errors:  ResourceExhausted, what went wrong on the device
 //
-// Not thread-safe. The layer, the DenseProduct and the stream must outlive it.
+// Not thread-safe. The layer and the context must outlive it.
 template <typename Real>
 class SymmetricProduct {
  public:
@@ -34,10 +34,10 @@ class SymmetricProduct {
   // MultiplyRows.
   enum class Use { kOperand, kRows };
 
-  // For panels of at most `rows` rows, on the stream that `product` works on. Waits for it.
+  // For panels of at most `rows` rows. Waits for the stream.
   static absl::StatusOr<SymmetricProduct> Create(const DeviceLayer<Real>& layer, int64_t rows,
                                                  Use use, ProductPrecision precision,
-                                                 const DenseProduct& product, cudaStream_t stream);
+                                                 const ExecutionContext& context);
   static int64_t Bytes(int64_t rows, int64_t cols, Use use);
 
   // Values of A that an operand of this kind has: some of W and 0, or any up to max|W|.
@@ -56,8 +56,8 @@ class SymmetricProduct {
 
  private:
   SymmetricProduct(const DeviceLayer<Real>& layer, ProductPrecision precision,
-                   const DenseProduct& product, cudaStream_t stream)
-      : layer_(layer), precision_(precision), product_(product), stream_(stream) {}
+                   const ExecutionContext& context)
+      : layer_(layer), precision_(precision), context_(context) {}
   bool LeavesOutLow(Values values) const {
     return precision_ != ProductPrecision::kFloat32 || (values == Values::kWeights && weights_fit_);
   }
@@ -66,8 +66,7 @@ class SymmetricProduct {
   const DeviceLayer<Real>& layer_;
   ProductPrecision precision_;
   float factor_ = 1;  // of W and of G: half_split.h
-  const DenseProduct& product_;
-  cudaStream_t stream_;
+  const ExecutionContext& context_;
   bool weights_fit_ = false;  // each is one float16, as near as the smallest float16 allows
   // float32 only:
   DeviceBuffer<uint16_t> gram_high_;

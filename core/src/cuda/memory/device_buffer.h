@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -102,30 +103,25 @@ absl::Status CopyAndWait(T* to, const T* from, int64_t count, cudaMemcpyKind kin
 template <typename T>
 class PinnedBuffer {
  public:
-  PinnedBuffer() = default;
   static absl::StatusOr<PinnedBuffer> Create(int64_t size) {
     PinnedBuffer buffer;
     void* data = nullptr;
     const MutexLock lock(CaptureMutex());
     SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMallocHost(&data, static_cast<size_t>(size) * sizeof(T)));
-    buffer.data_ = static_cast<T*>(data);
+    buffer.data_.reset(static_cast<T*>(data));
     return buffer;
   }
-  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~PinnedBuffer() {
-    if (data_ == nullptr) return;
-    const MutexLock lock(CaptureMutex());
-    static_cast<void>(cudaFreeHost(data_));
-  }
-  T* data() { return data_; }
-  const T* data() const { return data_; }
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
 
  private:
-  T* data_ = nullptr;
+  struct Free {
+    void operator()(T* data) const {
+      const MutexLock lock(CaptureMutex());
+      static_cast<void>(cudaFreeHost(data));
+    }
+  };
+  std::unique_ptr<T[], Free> data_;
 };
 
 }  // namespace sparsefw::cuda

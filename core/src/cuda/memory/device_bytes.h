@@ -15,7 +15,7 @@ namespace sparsefw::cuda {
 // allocates for itself and the rounding of the memory pool come on top.
 int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request);
 
-// A product's workspace: DenseProduct.
+// The workspace of products: ExecutionContext::Open.
 int64_t WorkspaceBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda

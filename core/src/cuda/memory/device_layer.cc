@@ -43,8 +43,8 @@ absl::StatusOr<DeviceLayer<Real>> LoadLayer(const RawMatrix& weights, const RawM
                             DeviceBuffer<Real>::Zeroed(layer.cols * layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchConvert(weights, scale.weights_factor(), layer.weights.data(), layer.stride, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchSymmetrise(gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchConvert</*kSymmetric=*/true>(
+      gram, scale.gram_factor(), layer.gram.data(), layer.stride, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return layer;
 }
@@ -93,13 +93,13 @@ absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t 
   return bits;
 }
 
-absl::StatusOr<Mask> DownloadMask(const DeviceBuffer<BitWord>& bits, int64_t rows, int64_t cols,
+absl::StatusOr<Mask> DownloadMask(const BitWord* bits, int64_t rows, int64_t cols,
                                   cudaStream_t stream) {
   Mask mask(rows, cols);
   const size_t words = static_cast<size_t>(StrideOf(cols) / 32);
   const auto row_bytes = static_cast<size_t>(mask.row_bytes());
   SPARSEFW_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy2DAsync(mask.row(0), row_bytes, bits.data(), words * sizeof(BitWord), row_bytes,
+      cudaMemcpy2DAsync(mask.row(0), row_bytes, bits, words * sizeof(BitWord), row_bytes,
                         static_cast<size_t>(rows), cudaMemcpyDeviceToHost, stream));
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return mask;

@@ -76,7 +76,7 @@ absl::Status UploadDiagonal(const std::vector<Real>& diagonal, DeviceLayer<Real>
 // [rows, stride / 32] words.
 absl::StatusOr<DeviceBuffer<BitWord>> UploadMask(const Mask& mask, cudaStream_t stream);
 // Waits for the stream.
-absl::StatusOr<Mask> DownloadMask(const DeviceBuffer<BitWord>& bits, int64_t rows, int64_t cols,
+absl::StatusOr<Mask> DownloadMask(const BitWord* bits, int64_t rows, int64_t cols,
                                   cudaStream_t stream);
 
 }  // namespace sparsefw::cuda

@@ -1,13 +1,12 @@
 // ALPS on the device.
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/src/alps/penalty.h"
 #include "core/src/alps/shifted_inverse.h"
+#include "core/src/cuda/memory/device_arrays.h"
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/prune/prune_kernels.h"
@@ -22,23 +21,52 @@ namespace {
 using alps::Penalty;
 using Count = unsigned long long;
 
+// Device memory of the alternation, but for the inverse.
+struct AlpsMemory {
+  AlpsRows rows;
+  BitWord* checked = nullptr;        // rows.kept at the last check
+  BitWord* first = nullptr;          // rows.kept of the dense weights
+  Count* count = nullptr;            // one
+  unsigned char* scratch = nullptr;  // of the selection
+};
+
+// What belongs to the sizes in `memory.rows`.
+void LayOut(AlpsMemory& memory, DeviceArrays& arrays) {
+  AlpsRows& it = memory.rows;
+  const int64_t size = it.rows * it.stride;
+  for (double** matrix : {&it.y, &it.b, &it.d, &it.v, &it.right}) arrays.AddZeroed(size, *matrix);
+  for (BitWord** bits : {&it.kept, &memory.checked, &memory.first}) arrays.Add(size / 32, *bits);
+  arrays.Add(it.rows, it.row);
+  arrays.Add(1, memory.count);
+  arrays.AddZeroed(SelectionBytes(it.rows, it.cols), memory.scratch);
+}
+
 class DeviceAlternation {
  public:
   // The layer in the units that make the diagonal of its gram 1; both must outlive it.
-  static absl::StatusOr<DeviceAlternation> Create(const DeviceLayer<double>& layer,
-                                                  const Pattern& pattern,
-                                                  const PruneRequest& request,
-                                                  const ExecutionContext& context) {
-    DeviceAlternation result(layer, pattern, request, context);
-    SPARSEFW_RETURN_IF_ERROR(result.Allocate());
-    return result;
+  DeviceAlternation(const DeviceLayer<double>& layer, const Pattern& pattern,
+                    const PruneRequest& request, const ExecutionContext& context)
+      : layer_(layer),
+        groups_(GroupsOf(pattern, layer.rows, layer.cols)),
+        request_(request),
+        context_(context),
+        penalty_(groups_.total_kept),
+        arrays_(context.stream()),
+        memory_({.rows = {.rows = layer.rows, .cols = layer.cols, .stride = layer.stride}}) {}
+
+  absl::Status Allocate() {
+    LayOut(memory_, arrays_);
+    SPARSEFW_RETURN_IF_ERROR(arrays_.status());
+    SPARSEFW_ASSIGN_OR_RETURN(shared_bytes_, SharedBytesForRows());
+    SPARSEFW_ASSIGN_OR_RETURN(inverse_, InverseFactor::Create(layer_.cols, context_));
+    return absl::OkStatus();
   }
 
   absl::Status Run() {
-    SPARSEFW_RETURN_IF_ERROR(Multiply(layer_.weights, layer_.gram, y_));
+    SPARSEFW_RETURN_IF_ERROR(Multiply(layer_.weights.data(), layer_.gram.data(), it_.y));
     SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(layer_.weights.data()));
-    SPARSEFW_RETURN_IF_ERROR(CopyBits(checked_));
-    SPARSEFW_RETURN_IF_ERROR(CopyBits(first_));
+    SPARSEFW_RETURN_IF_ERROR(CopyBits(memory_.checked));
+    SPARSEFW_RETURN_IF_ERROR(CopyBits(memory_.first));
     SPARSEFW_RETURN_IF_ERROR(Begin());
     for (int64_t iteration = 1; iteration <= alps::kIterations; ++iteration) {
       SPARSEFW_RETURN_IF_ERROR(Iterate());
@@ -53,96 +81,53 @@ class DeviceAlternation {
   // Conjugate gradients on B H = Y, all rows at once, from the largest of B.
   absl::Status StepsOnSupport() {
     const cudaStream_t stream = context_.stream();
-    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(b_.data()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchKeep(rows(), kept_.data(), b_.data(), b_.data(), stream));
-    SPARSEFW_RETURN_IF_ERROR(Multiply(b_, layer_.gram, right_));
+    SPARSEFW_RETURN_IF_ERROR(SelectMagnitudes(it_.b));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchKeep(it_, it_.kept, it_.b, it_.b, stream));
+    SPARSEFW_RETURN_IF_ERROR(Multiply(it_.b, layer_.gram.data(), it_.right));
     SPARSEFW_ASSIGN_OR_RETURN(Count unfinished, Counted([&](Count* count) {
-                                return LaunchBeginSupport(rows(), alps::kStepTolerance, count,
-                                                          stream);
+                                return LaunchBeginSupport(it_, alps::kStepTolerance, count, stream);
                               }));
     for (int64_t step = 0; step < alps::kSteps && unfinished > 0; ++step) {
-      SPARSEFW_RETURN_IF_ERROR(Multiply(v_, layer_.gram, right_));
-      SPARSEFW_ASSIGN_OR_RETURN(unfinished, Counted([&](Count* count) {
-                                  return LaunchSupportStep(rows(), count, stream);
-                                }));
+      SPARSEFW_RETURN_IF_ERROR(Multiply(it_.v, layer_.gram.data(), it_.right));
+      SPARSEFW_ASSIGN_OR_RETURN(
+          unfinished, Counted([&](Count* count) { return LaunchSupportStep(it_, count, stream); }));
     }
     return absl::OkStatus();
   }
 
-  const DeviceBuffer<double>& weights() const { return b_; }
-  const DeviceBuffer<BitWord>& kept() const { return kept_; }
+  const double* weights() const { return it_.b; }
+  const BitWord* kept() const { return it_.kept; }
 
   static int64_t Bytes(int64_t rows, int64_t cols) {
-    const int64_t stride = StrideOf(cols);
-    return 5 * 8 * rows * stride + 3 * rows * stride / 8 + int64_t{sizeof(SupportRow)} * rows + 64 +
-           SelectionBytes(rows, cols) + InverseFactor::Bytes(cols);
+    AlpsMemory memory = {.rows = {.rows = rows, .cols = cols, .stride = StrideOf(cols)}};
+    DeviceArrays arrays;
+    LayOut(memory, arrays);
+    return arrays.bytes() + InverseFactor::Bytes(cols) + 64;
   }
 
  private:
-  DeviceAlternation(const DeviceLayer<double>& layer, const Pattern& pattern,
-                    const PruneRequest& request, const ExecutionContext& context)
-      : layer_(layer),
-        groups_(GroupsOf(pattern, layer.rows, layer.cols)),
-        request_(request),
-        context_(context),
-        penalty_(groups_.total_kept) {}
-
-  absl::Status Allocate() {
-    const cudaStream_t stream = context_.stream();
-    for (DeviceBuffer<double>* matrix : {&y_, &b_, &d_, &v_, &right_}) {
-      SPARSEFW_ASSIGN_OR_RETURN(*matrix, DeviceBuffer<double>::Zeroed(layer_.size(), stream));
-    }
-    for (DeviceBuffer<BitWord>* bits : {&kept_, &checked_, &first_}) {
-      SPARSEFW_ASSIGN_OR_RETURN(
-          *bits, DeviceBuffer<BitWord>::Create(layer_.rows * layer_.words(), stream));
-    }
-    SPARSEFW_ASSIGN_OR_RETURN(support_, DeviceBuffer<SupportRow>::Create(layer_.rows, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(count_, DeviceBuffer<Count>::Create(1, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(scratch_, DeviceBuffer<unsigned char>::Zeroed(
-                                            SelectionBytes(layer_.rows, layer_.cols), stream));
-    SPARSEFW_ASSIGN_OR_RETURN(shared_bytes_, SharedBytesForRows());
-    SPARSEFW_ASSIGN_OR_RETURN(inverse_, InverseFactor::Create(layer_.cols, context_));
-    return absl::OkStatus();
-  }
-
-  AlpsRows rows() {
-    return {.rows = layer_.rows,
-            .cols = layer_.cols,
-            .stride = layer_.stride,
-            .y = y_.data(),
-            .b = b_.data(),
-            .d = d_.data(),
-            .v = v_.data(),
-            .right = right_.data(),
-            .kept = kept_.data(),
-            .row = support_.data()};
-  }
-
-  absl::Status Multiply(const DeviceBuffer<double>& left, const DeviceBuffer<double>& symmetric,
-                        DeviceBuffer<double>& out) const {
-    return context_.product().MultiplyBySymmetric(layer_.rows, layer_.cols, layer_.stride,
-                                                  left.data(), symmetric.data(), out.data());
+  absl::Status Multiply(const double* left, const double* symmetric, double* out) const {
+    return context_.MultiplyBySymmetric(layer_.rows, layer_.cols, layer_.stride, left, symmetric,
+                                        out);
   }
 
   // D the dense weights on their support, V = 0.
   absl::Status Begin() {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(v_.data(), 0, static_cast<size_t>(v_.size()) * 8, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
+        it_.v, 0, static_cast<size_t>(layer_.size()) * sizeof(double), context_.stream()));
     return ToStatus(
-        LaunchKeep(rows(), first_.data(), layer_.weights.data(), d_.data(), context_.stream()));
+        LaunchKeep(it_, memory_.first, layer_.weights.data(), it_.d, context_.stream()));
   }
 
   absl::Status Iterate() {
     const cudaStream_t stream = context_.stream();
     const double rho = penalty_.rho();
     SPARSEFW_RETURN_IF_ERROR(Shift(rho));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRightSide(rows(), rho, stream));
-    SPARSEFW_RETURN_IF_ERROR(context_.product().MultiplyBySymmetric(
-        layer_.rows, layer_.cols, layer_.stride, std::as_const(right_).data(),
-        inverse_->inverse_of_matrix(), b_.data()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(rows(), nullptr, rho, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRightSide(it_, rho, stream));
+    SPARSEFW_RETURN_IF_ERROR(Multiply(it_.right, inverse_->inverse_of_matrix(), it_.b));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(it_, nullptr, rho, stream));
     SPARSEFW_RETURN_IF_ERROR(Select());
-    return ToStatus(LaunchUpdateDual(rows(), rho, stream));
+    return ToStatus(LaunchUpdateDual(it_, rho, stream));
   }
 
   // The inverse of H + rho I.
@@ -156,20 +141,19 @@ class DeviceAlternation {
     return inverse_->FormInverseOfMatrix();
   }
 
-  // Keeps the largest of the scores in `right_`.
+  // Keeps the largest of the scores in it_.right.
   absl::Status Select() {
-    const SelectionSpace space = {layer_.rows, layer_.cols, scratch_.data(), shared_bytes_};
-    return ToStatus(
-        LaunchSelectLargest(space, right_.data(), groups_, kept_.data(), context_.stream()));
+    const SelectionSpace space = {layer_.rows, layer_.cols, memory_.scratch, shared_bytes_};
+    return ToStatus(LaunchSelectLargest(space, it_.right, groups_, it_.kept, context_.stream()));
   }
 
   absl::Status SelectMagnitudes(const double* matrix) {
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(rows(), matrix, 1, context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScores(it_, matrix, 1, context_.stream()));
     return Select();
   }
 
-  absl::Status CopyBits(DeviceBuffer<BitWord>& to) {
-    return EnqueueCopy(to.data(), kept_.data(), to.size(), cudaMemcpyDeviceToDevice,
+  absl::Status CopyBits(BitWord* to) {
+    return EnqueueCopy(to, it_.kept, layer_.rows * layer_.words(), cudaMemcpyDeviceToDevice,
                        context_.stream());
   }
 
@@ -178,17 +162,18 @@ class DeviceAlternation {
   absl::StatusOr<Count> Counted(const Launch& launch) {
     const cudaStream_t stream = context_.stream();
     Count count = 0;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(count_.data(), 0, sizeof(Count), stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(launch(count_.data()));
-    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, count_.data(), 1, cudaMemcpyDeviceToHost, stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(memory_.count, 0, sizeof(Count), stream));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(launch(memory_.count));
+    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, memory_.count, 1, cudaMemcpyDeviceToHost, stream));
     SPARSEFW_RETURN_IF_ERROR(CheckLimits(request_, context_));
     return count;
   }
 
   absl::StatusOr<Penalty::Next> Adapt(int64_t iteration) {
     SPARSEFW_ASSIGN_OR_RETURN(const Count changed, Counted([&](Count* count) {
-                                return LaunchCountChanged(kept_.data(), checked_.data(),
-                                                          kept_.size(), count, context_.stream());
+                                return LaunchCountChanged(it_.kept, memory_.checked,
+                                                          layer_.rows * layer_.words(), count,
+                                                          context_.stream());
                               }));
     return penalty_.Adapt(iteration, static_cast<int64_t>(changed));
   }
@@ -198,14 +183,10 @@ class DeviceAlternation {
   const PruneRequest& request_;
   const ExecutionContext& context_;
   Penalty penalty_;
-  double rho_ = -1;                             // of inverse_
-  DeviceBuffer<double> y_, b_, d_, v_, right_;  // [rows, stride]: prune_kernels.h
-  DeviceBuffer<BitWord> kept_;
-  DeviceBuffer<BitWord> checked_;  // kept_ at the last check
-  DeviceBuffer<BitWord> first_;    // kept_ of the dense weights
-  DeviceBuffer<SupportRow> support_;
-  DeviceBuffer<Count> count_;
-  DeviceBuffer<unsigned char> scratch_;  // of the selection
+  double rho_ = -1;  // of inverse_
+  DeviceArrays arrays_;
+  AlpsMemory memory_;
+  AlpsRows& it_ = memory_.rows;
   int64_t shared_bytes_ = 0;
   std::unique_ptr<InverseFactor> inverse_;
 };
@@ -237,9 +218,8 @@ absl::StatusOr<DeviceBuffer<double>> Normalise(DeviceLayer<double>& layer,
 absl::StatusOr<PrunedWeights> PruneByAlps(PruneInputs inputs, const PruneRequest& request,
                                           const ExecutionContext& context) {
   SPARSEFW_ASSIGN_OR_RETURN(const DeviceBuffer<double> norms, Normalise(inputs.layer, context));
-  SPARSEFW_ASSIGN_OR_RETURN(
-      DeviceAlternation alternation,
-      DeviceAlternation::Create(inputs.layer, inputs.pattern, request, context));
+  DeviceAlternation alternation(inputs.layer, inputs.pattern, request, context);
+  SPARSEFW_RETURN_IF_ERROR(alternation.Allocate());
   SPARSEFW_RETURN_IF_ERROR(alternation.Run());
   SPARSEFW_RETURN_IF_ERROR(alternation.StepsOnSupport());
   return DownloadPruned(inputs, alternation.weights(), norms.data(), alternation.kept(),

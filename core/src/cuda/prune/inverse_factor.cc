@@ -10,20 +10,13 @@
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
-namespace {
-
-// A type for the pool of a device. Handles are never destroyed: that waits for the whole device.
-struct Solver {
-  CusolverHandle handle = nullptr;
-};
-
-}  // namespace
 
 InverseFactor::InverseFactor(int64_t size, const ExecutionContext& context)
     : size_(size), stride_(StrideOf(size)), context_(context) {}
 
 InverseFactor::~InverseFactor() {
-  if (solver_ != nullptr) PoolOf<Solver>(device_).Give({solver_});
+  // Handles are never destroyed: that waits for the whole device.
+  if (solver_ != nullptr) PoolOf<CusolverHandle>(device_).Give(solver_);
 }
 
 absl::StatusOr<std::unique_ptr<InverseFactor>> InverseFactor::Create(
@@ -37,10 +30,8 @@ absl::Status InverseFactor::Open() {
   const cudaStream_t stream = context_.stream();
   SPARSEFW_ASSIGN_OR_RETURN(library_, CusolverLibrary::Open());
   SPARSEFW_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device_));
-  const std::optional<Solver> unused = PoolOf<Solver>(device_).Take();
-  if (unused) {
-    solver_ = unused->handle;
-  } else {
+  solver_ = PoolOf<CusolverHandle>(device_).Take().value_or(nullptr);
+  if (solver_ == nullptr) {
     // It takes memory of its own, which our pool may have kept.
     SPARSEFW_RETURN_IF_ERROR(TrimMemoryPool(stream));
     const MutexLock lock(CaptureMutex());
@@ -77,8 +68,8 @@ absl::StatusOr<std::optional<sparsegpt::FailedPivot>> InverseFactor::Factorize(
   if (failed) return failed;
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchShift(nullptr, 1, false, size_, stride_, inverse_.data(), stream));
-  SPARSEFW_RETURN_IF_ERROR(context_.product().SolveLower(size_, size_, factor_.data(), stride_,
-                                                         inverse_.data(), stride_));
+  SPARSEFW_RETURN_IF_ERROR(
+      context_.SolveLower(size_, size_, factor_.data(), stride_, inverse_.data(), stride_));
   return std::nullopt;
 }
 
@@ -98,19 +89,19 @@ absl::StatusOr<std::optional<sparsegpt::FailedPivot>> InverseFactor::FindFailedP
 }
 
 absl::Status InverseFactor::FormInverseOfMatrix() {
-  return context_.product().Multiply({.rows = size_,
-                                      .cols = size_,
-                                      .depth = size_,
-                                      .a = inverse_.data(),
-                                      .a_stride = stride_,
-                                      .a_transposed = true,
-                                      .b = inverse_.data(),
-                                      .b_stride = stride_,
-                                      .c = factor_.data(),
-                                      .c_stride = stride_,
-                                      .input = CUDA_R_64F,
-                                      .output = CUDA_R_64F,
-                                      .compute = CUBLAS_COMPUTE_64F});
+  return context_.Multiply({
+      .rows = size_,
+      .cols = size_,
+      .depth = size_,
+      .a = inverse_.data(),
+      .a_stride = stride_,
+      .a_transposed = true,
+      .b = inverse_.data(),
+      .b_stride = stride_,
+      .c = factor_.data(),
+      .c_stride = stride_,
+      .input = CUDA_R_64F,
+  });
 }
 
 }  // namespace sparsefw::cuda

@@ -18,9 +18,8 @@ absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& co
   return absl::OkStatus();
 }
 
-absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
-                                             const DeviceBuffer<double>& weights,
-                                             const double* norms, const DeviceBuffer<BitWord>& kept,
+absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs, const double* weights,
+                                             const double* norms, const BitWord* kept,
                                              double damping, const ExecutionContext& context) {
   const DeviceLayer<double>& layer = inputs.layer;
   const cudaStream_t stream = context.stream();
@@ -30,9 +29,9 @@ absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
       LaunchNewWeights({.rows = layer.rows,
                         .cols = layer.cols,
                         .stride = layer.stride,
-                        .weights = weights.data(),
+                        .weights = weights,
                         .norms = norms,
-                        .kept = kept.data(),
+                        .kept = kept,
                         .factor = Scale{-inputs.scale.weights_exponent, 0}.weights_factor(),
                         .dtype = inputs.dtype,
                         .out = rounded.data()},

@@ -44,9 +44,8 @@ int64_t AlpsDeviceBytes(int64_t rows, int64_t cols);
 absl::Status CheckLimits(const PruneRequest& request, const ExecutionContext& context);
 
 // Mask and weights from what is kept; norms may be null. Errors: NON_FINITE
-absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs,
-                                             const DeviceBuffer<double>& weights,
-                                             const double* norms, const DeviceBuffer<BitWord>& kept,
+absl::StatusOr<PrunedWeights> DownloadPruned(const PruneInputs& inputs, const double* weights,
+                                             const double* norms, const BitWord* kept,
                                              double damping, const ExecutionContext& context);
 
 }  // namespace sparsefw::cuda

@@ -45,13 +45,13 @@ struct AlpsRows {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  const double* y = nullptr;      // B0 H
-  double* b = nullptr;            // B
-  double* d = nullptr;            // D; the residual of the steps on the support
-  double* v = nullptr;            // V; the direction of these steps
-  double* right = nullptr;        // Y - V + rho D; scores; products of the steps
-  const BitWord* kept = nullptr;  // the support: [rows, stride / 32]
-  SupportRow* row = nullptr;      // [rows]
+  double* y = nullptr;        // B0 H
+  double* b = nullptr;        // B
+  double* d = nullptr;        // D; the residual of the steps on the support
+  double* v = nullptr;        // V; the direction of these steps
+  double* right = nullptr;    // Y - V + rho D; scores; products of the steps
+  BitWord* kept = nullptr;    // the support: [rows, stride / 32]
+  SupportRow* row = nullptr;  // [rows]
 };
 
 // matrix: column j times factors[j], or 0 where that is 0.
@@ -77,6 +77,33 @@ CudaError LaunchBeginSupport(const AlpsRows& it, double tolerance, unsigned long
 // A step of conjugate gradients in every row, right the product of its direction; counts as before.
 CudaError LaunchSupportStep(const AlpsRows& it, unsigned long long* unfinished,
                             cudaStream_t stream);
+
+// Columns of a tile at most: a warp has them in registers.
+inline constexpr int kTileColumns = 128;
+
+// SparseGPT's sweep: the columns [first, first + width) of every row.
+struct SweepTile {
+  int64_t rows = 0;
+  int64_t stride = 0;
+  int64_t first = 0;
+  int64_t width = 0;
+  double* weights = nullptr;       // [rows, stride]
+  const double* factor = nullptr;  // U, [>= first + width, stride]
+  // The columns that are kept, where they were chosen before: bits of the tile's columns from word
+  // 0 of each row on, rows `chosen_words` apart.
+  const BitWord* chosen = nullptr;
+  int64_t chosen_words = 0;
+  // Else they are chosen here: `keep` of every `group` columns, whole groups of a tile.
+  int group = 0;
+  int keep = 0;
+  BitWord* mask = nullptr;   // [rows, stride / 32]: the bits of what is kept are set
+  double* errors = nullptr;  // [rows, kTileColumns]: 0 where kept
+};
+// Prunes a tile of up to kTileColumns columns and lets those that follow in it make up for it.
+CudaError LaunchSweepTile(const SweepTile& tile, cudaStream_t stream);
+
+// scores [rows, StrideOf(width)] = |w_ij| / U_jj, -1 in the padding; any width.
+CudaError LaunchSweepScores(const SweepTile& block, double* scores, cudaStream_t stream);
 
 // out [rows, cols] = weights / norms, times `factor`, on `kept`, rounded to `dtype`; 0 elsewhere.
 struct NewWeights {

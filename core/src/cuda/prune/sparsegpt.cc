@@ -6,7 +6,6 @@
 #include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/prune/prune.h"
 #include "core/src/cuda/prune/prune_kernels.h"
-#include "core/src/cuda/prune/sweep_kernels.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/select/select_scores.h"
@@ -115,20 +114,18 @@ class DeviceSweep {
   }
 
   absl::Status UpdateLaterColumns(int64_t first, int64_t end) {
-    return context_.product().Multiply({.rows = layer_.rows,
-                                        .cols = layer_.cols - end,
-                                        .depth = end - first,
-                                        .a = errors_.data(),
-                                        .a_stride = kTileColumns,
-                                        .b = layer_.gram.data() + first * layer_.stride + end,
-                                        .b_stride = layer_.stride,
-                                        .c = layer_.weights.data() + end,
-                                        .c_stride = layer_.stride,
-                                        .input = CUDA_R_64F,
-                                        .output = CUDA_R_64F,
-                                        .compute = CUBLAS_COMPUTE_64F,
-                                        .alpha = -1,
-                                        .beta = 1});
+    return context_.Multiply({.rows = layer_.rows,
+                              .cols = layer_.cols - end,
+                              .depth = end - first,
+                              .a = errors_.data(),
+                              .a_stride = kTileColumns,
+                              .b = layer_.gram.data() + first * layer_.stride + end,
+                              .b_stride = layer_.stride,
+                              .c = layer_.weights.data() + end,
+                              .c_stride = layer_.stride,
+                              .input = CUDA_R_64F,
+                              .alpha = -1,
+                              .beta = 1});
   }
 
   DeviceLayer<double>& layer_;
@@ -187,7 +184,8 @@ absl::StatusOr<PrunedWeights> PruneBySparseGpt(PruneInputs inputs, const PruneRe
   SPARSEFW_ASSIGN_OR_RETURN(const double damping, FactorizeGram(inputs.layer, request, context));
   SPARSEFW_ASSIGN_OR_RETURN(const DeviceBuffer<BitWord> kept,
                             DeviceSweep(inputs.layer, inputs.pattern, request, context).Run());
-  return DownloadPruned(inputs, inputs.layer.weights, nullptr, kept, damping, context);
+  return DownloadPruned(inputs, inputs.layer.weights.data(), nullptr, kept.data(), damping,
+                        context);
 }
 
 int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions& options) {

@@ -1,5 +1,5 @@
 #include "core/src/cuda/linalg/reduce.cuh"
-#include "core/src/cuda/prune/sweep_kernels.h"
+#include "core/src/cuda/prune/prune_kernels.h"
 #include "core/src/cuda/runtime/launch.cuh"
 
 namespace sparsefw::cuda {

@@ -1,4 +1,4 @@
-// The scalars of one row of the conjugate gradients: row_gradients.h.
+// The scalars of one row of the conjugate gradients: reconstruct_kernels.h.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_GRADIENT_ROW_H_
 #define SPARSEFW_CORE_SRC_CUDA_RECONSTRUCT_GRADIENT_ROW_H_
 

@@ -74,32 +74,30 @@ Precision CudaEngine::ChosenPrecision() const {
              : options_.precision;
 }
 
-template <typename Real>
-absl::StatusOr<DeviceLayer<Real>*> CudaEngine::LoadedLayer() {
-  if (!std::holds_alternative<DeviceLayer<Real>>(layer_)) {
-    SPARSEFW_ASSIGN_OR_RETURN(
-        layer_, LoadLayer<Real>(weights_.view(), gram_->matrix(), scale_, context_->stream()));
-  }
-  return &std::get<DeviceLayer<Real>>(layer_);
+template <typename Use>
+std::invoke_result_t<Use, DeviceLayer<float>&> CudaEngine::WithLayer(const Use& use) {
+  using Result = std::invoke_result_t<Use, DeviceLayer<float>&>;
+  const auto with = [&]<typename Real>(Real) -> Result {
+    if (!std::holds_alternative<DeviceLayer<Real>>(layer_)) {
+      SPARSEFW_ASSIGN_OR_RETURN(
+          layer_, LoadLayer<Real>(weights_.view(), gram_->matrix(), scale_, context_->stream()));
+    }
+    return use(std::get<DeviceLayer<Real>>(layer_));
+  };
+  return ChosenPrecision() == Precision::kFloat64 ? with(double{}) : with(float{});
 }
 
-template <typename Real>
 absl::Status CudaEngine::Start(StateReader* saved) {
-  SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<Real> * layer, LoadedLayer<Real>());
-  const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
-  const FormOptions forms = {.precision = options_.product_precision,
-                             .dense_share = options_.tuning.dense_share};
-  if (saved != nullptr) {
-    SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_,
-                              FrankWolfe<Real>::Restore(*layer, start, forms, *saved, *context_));
+  return WithLayer([&]<typename Real>(DeviceLayer<Real>& layer) -> absl::Status {
+    const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed};
+    const FormOptions forms = {.precision = options_.product_precision,
+                               .dense_share = options_.tuning.dense_share};
+    SPARSEFW_ASSIGN_OR_RETURN(
+        frank_wolfe_, saved != nullptr
+                          ? FrankWolfe<Real>::Restore(layer, start, forms, *saved, *context_)
+                          : FrankWolfe<Real>::Start(layer, start, forms, *context_));
     return absl::OkStatus();
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(frank_wolfe_, FrankWolfe<Real>::Start(*layer, start, forms, *context_));
-  return absl::OkStatus();
-}
-
-absl::Status CudaEngine::StartInPrecision(StateReader* saved) {
-  return ChosenPrecision() == Precision::kFloat64 ? Start<double>(saved) : Start<float>(saved);
+  });
 }
 
 absl::Status CudaEngine::SaveIteration(StateWriter& writer) {
@@ -112,12 +110,12 @@ absl::Status CudaEngine::SaveIteration(StateWriter& writer) {
 
 absl::Status CudaEngine::RestoreIteration(StateReader& reader) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
-  return StartInPrecision(&reader);
+  return Start(&reader);
 }
 
 absl::StatusOr<StepStats> CudaEngine::Step(const StepRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
-  if (frank_wolfe_ == nullptr) SPARSEFW_RETURN_IF_ERROR(StartInPrecision(nullptr));
+  if (frank_wolfe_ == nullptr) SPARSEFW_RETURN_IF_ERROR(Start(nullptr));
   SPARSEFW_ASSIGN_OR_RETURN(StepStats stats, frank_wolfe_->Step(request));
   stats.relaxed_loss = scale_.Unscaled(stats.relaxed_loss);
   stats.gap = scale_.Unscaled(stats.gap);
@@ -139,30 +137,18 @@ absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
 absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   frank_wolfe_.reset();
-  const auto refine = [&](auto* layer) {
-    return RefineMask(problem_, *layer, scale_, start, request, *context_);
-  };
-  if (ChosenPrecision() == Precision::kFloat64) {
-    SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<double> * layer, LoadedLayer<double>());
-    return refine(layer);
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(DeviceLayer<float> * layer, LoadedLayer<float>());
-  return refine(layer);
+  return WithLayer([&](const auto& layer) {
+    return RefineMask(problem_, layer, scale_, start, request, *context_);
+  });
 }
 
 absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
                                                       const ReconstructRequest& request) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   frank_wolfe_.reset();
-  const auto reconstruct = [&](const auto* layer) {
-    return ReconstructWeights(problem_, *layer, scale_, mask, request, *context_);
-  };
-  if (ChosenPrecision() == Precision::kFloat64) {
-    SPARSEFW_ASSIGN_OR_RETURN(const DeviceLayer<double>* layer, LoadedLayer<double>());
-    return reconstruct(layer);
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(const DeviceLayer<float>* layer, LoadedLayer<float>());
-  return reconstruct(layer);
+  return WithLayer([&](const auto& layer) {
+    return ReconstructWeights(problem_, layer, scale_, mask, request, *context_);
+  });
 }
 
 // In float64 whatever the iteration's precision: its layer makes room.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <variant>
 
 #include "absl/status/status.h"
@@ -50,12 +51,11 @@ class CudaEngine final : public Engine {
   absl::Status OpenDevice(const EngineProblem& problem);
   absl::Status OpenGram(const EngineProblem& problem);
   Precision ChosenPrecision() const;
-  template <typename Real>
-  absl::StatusOr<DeviceLayer<Real>*> LoadedLayer();
+  // use(layer), a DeviceLayer of the precision chosen, which is loaded where it is not there.
+  template <typename Use>
+  std::invoke_result_t<Use, DeviceLayer<float>&> WithLayer(const Use& use);
   // At the warm start, or where `saved` is, if it is not null.
-  template <typename Real>
   absl::Status Start(StateReader* saved);
-  absl::Status StartInPrecision(StateReader* saved);
   template <typename Real>
   absl::StatusOr<JointResult> SearchJointlyAs(const Mask& start, const JointRequest& request);
 

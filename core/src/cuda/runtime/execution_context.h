@@ -8,13 +8,11 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/src/cuda/linalg/dense_product.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cublas_library.h"
 #include "core/src/cuda/runtime/stream.h"
@@ -32,6 +30,26 @@ inline constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // recommended fo
 struct Lane {
   Stream stream;
   cublasHandle_t handle = nullptr;
+};
+
+// C = alpha A B + beta C with A [rows, depth], B [depth, cols], C [rows, cols],
+// row-major, strides in elements. A transposed operand is stored the other way
+// round: a_transposed means that `a` is [depth, rows].
+struct ProductArgs {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t depth = 0;
+  const void* a = nullptr;
+  int64_t a_stride = 0;
+  bool a_transposed = false;
+  const void* b = nullptr;
+  int64_t b_stride = 0;
+  bool b_transposed = false;
+  void* c = nullptr;
+  int64_t c_stride = 0;
+  cudaDataType_t input = CUDA_R_32F;  // of A and B; C and sums are in float64 with it, else float32
+  double alpha = 1;
+  double beta = 0;
 };
 
 // A stream with its cuBLAS handle, a workspace of its own, which makes products
@@ -55,7 +73,16 @@ class ExecutionContext {
   ~ExecutionContext();
 
   cudaStream_t stream() const { return lane_.stream.get(); }
-  const DenseProduct& product() const { return *product_; }
+
+  // Enqueues a dense product by cuBLAS.
+  absl::Status Multiply(const ProductArgs& args) const;
+  // C = A G in float64, G symmetric [cols, cols]; A and C have `rows` rows. Rows of all of them are
+  // `stride` elements apart, and the padding of A and G is 0; that of C becomes 0.
+  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const double* a,
+                                   const double* symmetric, double* c) const;
+  // X := L^-1 X in float64, L [size, size] lower triangular, X [size, cols].
+  absl::Status SolveLower(int64_t size, int64_t cols, const double* lower, int64_t lower_stride,
+                          double* x, int64_t x_stride) const;
 
   const StopSignal* stop() const { return stop_; }  // may be null
   bool stopped() const { return stop_ != nullptr && stop_->requested(); }
@@ -86,14 +113,14 @@ class ExecutionContext {
   }
 
  private:
-  ExecutionContext(int device, Lane lane, const StopSignal* stop)
-      : device_(device), stop_(stop), lane_(std::move(lane)) {}
+  ExecutionContext(int device, const CublasLibrary& cublas, Lane lane, const StopSignal* stop)
+      : device_(device), cublas_(cublas), stop_(stop), lane_(std::move(lane)) {}
 
   const int device_;
+  const CublasLibrary& cublas_;
   const StopSignal* const stop_;
   Lane lane_;
   DeviceBuffer<unsigned char> workspace_;
-  std::optional<DenseProduct> product_;
 };
 
 }  // namespace sparsefw::cuda

@@ -13,7 +13,8 @@
 
 #include <cuda_runtime.h>
 
-#include <utility>
+#include <memory>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,31 +23,13 @@
 
 namespace sparsefw::cuda {
 
-// A handle that `Release` gives back; move only.
+// Gives back a handle.
 template <typename Handle, cudaError_t (*Release)(Handle)>
-class Owner {
- public:
-  Owner() = default;
-  explicit Owner(Handle handle) : handle_(handle) {}
-  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Owner& operator=(Owner&& other) noexcept {
-    if (this != &other) {
-      Reset();
-      handle_ = std::exchange(other.handle_, nullptr);
-    }
-    return *this;
-  }
-  ~Owner() { Reset(); }
-
-  Handle get() const { return handle_; }
-  explicit operator bool() const { return handle_ != nullptr; }
-  void Reset() {
-    if (handle_ != nullptr) static_cast<void>(Release(std::exchange(handle_, nullptr)));
-  }
-
- private:
-  Handle handle_ = nullptr;
+struct Releaser {
+  void operator()(Handle handle) const { static_cast<void>(Release(handle)); }
 };
+template <typename Handle, cudaError_t (*Release)(Handle)>
+using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, Releaser<Handle, Release>>;
 
 using Stream = Owner<cudaStream_t, cudaStreamDestroy>;
 using Event = Owner<cudaEvent_t, cudaEventDestroy>;

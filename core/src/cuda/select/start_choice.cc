@@ -75,7 +75,7 @@ absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& sal
     const Groups groups = GroupsOf(problem.pattern, rows, cols);
     SPARSEFW_CUDA_RETURN_IF_ERROR(
         LaunchSelectSalient(space, saliency.view(), nullptr, groups, warm.data(), stream));
-    SPARSEFW_ASSIGN_OR_RETURN(*choice.warm, DownloadMask(warm, rows, cols, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(*choice.warm, DownloadMask(warm.data(), rows, cols, stream));
   }
   if (choice.fix_all) {
     *choice.fixed = *choice.warm;
@@ -86,7 +86,7 @@ absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& sal
   const Groups groups = FixedGroups(problem.pattern, rows, cols, choice.alpha);
   SPARSEFW_CUDA_RETURN_IF_ERROR(
       LaunchSelectSalient(space, saliency.view(), warm.data(), groups, fixed.data(), stream));
-  SPARSEFW_ASSIGN_OR_RETURN(*choice.fixed, DownloadMask(fixed, rows, cols, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(*choice.fixed, DownloadMask(fixed.data(), rows, cols, stream));
   return absl::OkStatus();
 }
 

@@ -9,7 +9,7 @@
 #include "core/src/cuda/linalg/raw_matrix.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/execution_context.h"
-#include "core/src/cuda/select/salient.h"
+#include "core/src/cuda/select/select_scores.h"
 #include "sparsefw/backend.h"
 #include "sparsefw/saliency.h"
 

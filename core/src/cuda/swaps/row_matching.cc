@@ -125,15 +125,15 @@ class FirstTwo {
 
 RowMatching::RowMatching(std::vector<double> tolerance)
     : tolerance_(std::move(tolerance)),
-      terms_(tolerance_.size(), RowTerms{kNone, kNone, -1, -1}),
+      terms_(tolerance_.size(), RowTerms{NoTerm(), NoTerm()}),
       out_(tolerance_.size(), kNone),
       in_(tolerance_.size(), kNone) {}
 
 void RowMatching::SetTerms(int64_t row, const RowTerms& terms) {
   const auto index = static_cast<size_t>(row);
   terms_[index] = terms;
-  out_[index] = terms.out + tolerance_[index];
-  in_[index] = terms.in + tolerance_[index];
+  out_[index] = terms.out.value + tolerance_[index];
+  in_[index] = terms.in.value + tolerance_[index];
 }
 
 std::vector<RowMatch> RowMatching::Match() const {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/src/cuda/swaps/row_terms.h"
+#include "core/src/cuda/swaps/swap_terms.h"
 
 namespace sparsefw::cuda {
 

@@ -1,20 +1,15 @@
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "core/src/cuda/swaps/swap_between_rows.h"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "core/src/cuda/swaps/swap_row.cuh"
 #include "core/src/cuda/swaps/swap_terms.h"
 
 namespace sparsefw::cuda {
 namespace {
 
-struct BestTerms {
-  Term out;
-  Term in;
-};
-
 template <typename Real>
 __device__ RowTerms FindTerms(const SwapRow<Real>& row) {
-  BestTerms best = {NoTerm(), NoTerm()};
+  RowTerms best = {NoTerm(), NoTerm()};
   for (int64_t col = threadIdx.x; col < row.cols; col += kBlockThreads) {
     if (!row.Kept(col)) {
       best.in = BetterIn(best.in, {row.In(col), col});
@@ -22,10 +17,9 @@ __device__ RowTerms FindTerms(const SwapRow<Real>& row) {
       best.out = CheaperOut(best.out, {row.Out(col), col});
     }
   }
-  best = BlockReduce(best, [](const BestTerms& a, const BestTerms& b) {
-    return BestTerms{CheaperOut(a.out, b.out), BetterIn(a.in, b.in)};
+  return BlockReduce(best, [](const RowTerms& a, const RowTerms& b) {
+    return RowTerms{CheaperOut(a.out, b.out), BetterIn(a.in, b.in)};
   });
-  return {best.out.value, best.in.value, best.out.col, best.in.col};
 }
 
 // One block a row.

@@ -1,8 +1,8 @@
-// Narrow groups: swap_row.h.
+// Narrow groups: swap_kernels.h.
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "core/src/cuda/swaps/swap_row.cuh"
-#include "core/src/cuda/swaps/swap_row.h"
 
 namespace sparsefw::cuda {
 namespace {

@@ -7,14 +7,12 @@
 
 #include "core/src/cuda/linalg/float64_product.h"
 #include "core/src/cuda/linalg/raw_rows.h"
+#include "core/src/cuda/memory/device_arrays.h"
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/swaps/row_matching.h"
-#include "core/src/cuda/swaps/swap_between_rows.h"
-#include "core/src/cuda/swaps/swap_row.h"
-#include "core/src/cuda/swaps/swap_setup.h"
-#include "core/src/cuda/swaps/swap_state.h"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/status_macros.h"
 
@@ -34,43 +32,77 @@ int StepsOf(int launch, int64_t rows, int64_t entries_of_step) {
   return static_cast<int>(std::clamp<int64_t>(steps, 1, 1 << 20));
 }
 
+// Device memory of a refinement, but for the masks.
+template <typename Real>
+struct SwapMemory {
+  SwapState<Real> state;
+  int* active = nullptr;      // rows that are not done
+  RowTerms* terms = nullptr;  // [rows]
+  RowMove* moves = nullptr;   // [rows]
+};
+
+bool Sweeps(int64_t group_cols) { return group_cols > kNarrowGroup; }
+
+// What belongs to the sizes in `memory.state`.
+template <typename Real>
+void LayOut(SwapMemory<Real>& memory, DeviceArrays& arrays) {
+  SwapState<Real>& state = memory.state;
+  const int64_t size = state.rows * state.stride;
+  const int64_t listed = Sweeps(state.group_cols) ? size : 0;
+  arrays.Add(state.stride, state.diagonal);
+  arrays.Add(state.stride, state.reach);
+  arrays.Add(state.rows, state.tolerance);
+  arrays.Add(size, state.product);
+  arrays.Add(listed, state.order);
+  arrays.Add(listed, state.scratch);
+  arrays.AddZeroed(state.rows, state.progress);
+  arrays.Add(1, memory.active);
+  arrays.Add(state.rows, memory.terms);
+  arrays.Add(state.rows, memory.moves);
+}
+
 template <typename Real>
 class SwapRefinement {
  public:
   SwapRefinement(const DeviceLayer<Real>& layer, const RefineRequest& request,
                  const ExecutionContext& context)
-      : layer_(layer), request_(request), context_(context) {}
+      : layer_(layer), request_(request), context_(context), arrays_(context.stream()) {}
 
   // Errors: Cancelled
   absl::Status Load(const EngineProblem& problem, const Mask& start) {
-    groups_ = GroupsOf(problem.pattern, layer_.rows, layer_.cols);
+    const Groups groups = GroupsOf(problem.pattern, layer_.rows, layer_.cols);
     SPARSEFW_ASSIGN_OR_RETURN(kept_, UploadMask(start, context_.stream()));
     if (request_.keep_fixed) {
       SPARSEFW_ASSIGN_OR_RETURN(locked_, UploadMask(*problem.fixed, context_.stream()));
     }
-    SPARSEFW_RETURN_IF_ERROR(Allocate());
-    SPARSEFW_RETURN_IF_ERROR(ChooseSharedBytes());
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchDiagonal(layer_.gram.data(), layer_.cols, layer_.stride,
-                                                 diagonal_.data(), reach_.data(),
-                                                 context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(const int64_t most, MostSharedBytes());
+    state_ = {.rows = layer_.rows,
+              .cols = layer_.cols,
+              .stride = layer_.stride,
+              .group_cols = groups.group_cols,
+              .weights = layer_.weights.data(),
+              .gram = layer_.gram.data(),
+              .locked = locked_.data(),
+              .kept = kept_.data(),
+              .shared_bytes = SharedProductBytes(layer_.stride, static_cast<size_t>(most))};
+    LayOut(memory_, arrays_);
+    SPARSEFW_RETURN_IF_ERROR(arrays_.status());
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchDiagonal(state_, context_.stream()));
     const RawRows pruned = {
         .weights = {layer_.weights.data(), DTypeOf<Real>(), layer_.rows, layer_.cols},
         .stride = layer_.stride,
         .kept = kept_.data()};
-    const auto fill = [&](int64_t first, int64_t count, int64_t depth, double* out) {
-      return ToStatus(LaunchRawColumns(pruned, first, count, depth, out, context_.stream()));
-    };
-    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, layer_.rows, fill, product_.data(), context_));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(State(), tolerance_.data(), context_.stream()));
-    if (!groups_.whole_matrix) return absl::OkStatus();
+    SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, pruned, state_.product, context_));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(state_, context_.stream()));
+    if (!groups.whole_matrix) return absl::OkStatus();
     std::vector<double> tolerance(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(tolerance_.data(), tolerance));
+    SPARSEFW_RETURN_IF_ERROR(Download(state_.tolerance, tolerance));
     matching_.emplace(std::move(tolerance));
     return absl::OkStatus();
   }
 
   absl::Status Run() {
-    if (!groups_.whole_matrix) return RefineRows();
+    if (!matching_) return RefineRows();
     // Exchanges between rows first: they are cheap, and move weights to where
     // rows need them before rows are looked at pair by pair.
     for (bool first = true; !Spent(); first = false) {
@@ -83,13 +115,13 @@ class SwapRefinement {
 
   absl::StatusOr<RefinedMask> Result(const Scale& scale) {
     std::vector<RowProgress> progress(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(progress_.data(), progress));
+    SPARSEFW_RETURN_IF_ERROR(Download(state_.progress, progress));
     for (const RowProgress& row : progress) {
       swaps_ += row.swaps;
       loss_change_ += row.loss_change;
     }
-    SPARSEFW_ASSIGN_OR_RETURN(Mask mask,
-                              DownloadMask(kept_, layer_.rows, layer_.cols, context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        Mask mask, DownloadMask(kept_.data(), layer_.rows, layer_.cols, context_.stream()));
     return RefinedMask{.mask = std::move(mask),
                        .swaps = swaps_,
                        .loss_change = scale.Unscaled(loss_change_),
@@ -97,50 +129,6 @@ class SwapRefinement {
   }
 
  private:
-  absl::Status Allocate() {
-    const cudaStream_t stream = context_.stream();
-    const int64_t rows = layer_.rows;
-    SPARSEFW_ASSIGN_OR_RETURN(diagonal_, DeviceBuffer<double>::Create(layer_.stride, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(reach_, DeviceBuffer<double>::Create(layer_.stride, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(tolerance_, DeviceBuffer<double>::Create(rows, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(product_, DeviceBuffer<double>::Create(layer_.size(), stream));
-    const int64_t listed = Sweeps() ? layer_.size() : 0;
-    SPARSEFW_ASSIGN_OR_RETURN(order_, DeviceBuffer<int32_t>::Create(listed, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(scratch_, DeviceBuffer<int32_t>::Create(listed, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(progress_, DeviceBuffer<RowProgress>::Zeroed(rows, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(active_, DeviceBuffer<int>::Create(1, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(terms_, DeviceBuffer<RowTerms>::Create(rows, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(moves_, DeviceBuffer<RowMove>::Create(rows, stream));
-    return absl::OkStatus();
-  }
-
-  absl::Status ChooseSharedBytes() {
-    SPARSEFW_ASSIGN_OR_RETURN(const int64_t most, MostSharedBytes());
-    shared_bytes_ = SharedProductBytes(layer_.stride, static_cast<size_t>(most));
-    return absl::OkStatus();
-  }
-
-  SwapState<Real> State() {
-    return {.rows = layer_.rows,
-            .cols = layer_.cols,
-            .stride = layer_.stride,
-            .group_cols = groups_.group_cols,
-            .weights = layer_.weights.data(),
-            .gram = layer_.gram.data(),
-            .diagonal = diagonal_.data(),
-            .reach = reach_.data(),
-            .tolerance = tolerance_.data(),
-            .locked = locked_.data(),
-            .kept = kept_.data(),
-            .order = order_.data(),
-            .scratch = scratch_.data(),
-            .product = product_.data(),
-            .progress = progress_.data(),
-            .shared_bytes = shared_bytes_};
-  }
-
-  bool Sweeps() const { return groups_.group_cols > kNarrowGroup; }
-
   // Once spent, always so.
   bool Spent() {
     spent_ = spent_ || context_.stopped() || (request_.out_of_time && request_.out_of_time());
@@ -149,17 +137,17 @@ class SwapRefinement {
 
   // Until every row is done or the budget is spent.
   absl::Status RefineRows() {
-    const bool narrow = !Sweeps();
-    const int64_t entries = layer_.cols * (narrow ? 1 + groups_.group_cols / 2 : 4);
+    const bool narrow = !Sweeps(state_.group_cols);
+    const int64_t entries = layer_.cols * (narrow ? 1 + state_.group_cols / 2 : 4);
     std::vector<int> active = {static_cast<int>(layer_.rows)};
     while (active[0] > 0 && !Spent()) {
       const int steps = StepsOf(launches_++, active[0], entries);
       SPARSEFW_CUDA_RETURN_IF_ERROR(
-          cudaMemsetAsync(active_.data(), 0, sizeof(int), context_.stream()));
+          cudaMemsetAsync(memory_.active, 0, sizeof(int), context_.stream()));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
-          narrow ? LaunchSwapGroups(State(), steps, active_.data(), context_.stream())
-                 : LaunchSweepRows(State(), steps, active_.data(), context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(Download(active_.data(), active));
+          narrow ? LaunchSwapGroups(state_, steps, memory_.active, context_.stream())
+                 : LaunchSweepRows(state_, steps, memory_.active, context_.stream()));
+      SPARSEFW_RETURN_IF_ERROR(Download(memory_.active, active));
     }
     return absl::OkStatus();
   }
@@ -169,9 +157,9 @@ class SwapRefinement {
   // the rows that it changed.
   absl::StatusOr<bool> ExchangeBetweenRows() {
     const int64_t before = swaps_;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(State(), terms_.data(), context_.stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(state_, memory_.terms, context_.stream()));
     std::vector<RowTerms> terms(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(terms_.data(), terms));
+    SPARSEFW_RETURN_IF_ERROR(Download(memory_.terms, terms));
     for (int64_t row = 0; row < layer_.rows; ++row) {
       matching_->SetTerms(row, terms[static_cast<size_t>(row)]);
     }
@@ -179,21 +167,20 @@ class SwapRefinement {
     while (!Spent()) {
       moves.clear();
       for (const RowMatch& match : matching_->Match()) {
-        const RowTerms& p = matching_->terms(match.p_row);
-        const RowTerms& q = matching_->terms(match.q_row);
-        moves.push_back({match.p_row, p.out_col});
-        moves.push_back({match.q_row, q.in_col});
-        loss_change_ += p.out + q.in;
+        const Term& p = matching_->terms(match.p_row).out;
+        const Term& q = matching_->terms(match.q_row).in;
+        moves.push_back({match.p_row, p.col});
+        moves.push_back({match.q_row, q.col});
+        loss_change_ += p.value + q.value;
         ++swaps_;
       }
       if (moves.empty()) break;
-      SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(moves_.data(), moves.data(), std::ssize(moves),
+      SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(memory_.moves, moves.data(), std::ssize(moves),
                                            cudaMemcpyHostToDevice, context_.stream()));
-      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(State(), moves_.data(),
-                                                   static_cast<int64_t>(moves.size()),
-                                                   terms_.data(), context_.stream()));
+      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(state_, memory_.moves, std::ssize(moves),
+                                                   memory_.terms, context_.stream()));
       terms.resize(moves.size());
-      SPARSEFW_RETURN_IF_ERROR(Download(terms_.data(), terms));
+      SPARSEFW_RETURN_IF_ERROR(Download(memory_.terms, terms));
       for (size_t i = 0; i < moves.size(); ++i) matching_->SetTerms(moves[i].row, terms[i]);
     }
     return swaps_ > before;
@@ -208,21 +195,12 @@ class SwapRefinement {
   const DeviceLayer<Real>& layer_;
   const RefineRequest& request_;
   const ExecutionContext& context_;
-  Groups groups_;
-  DeviceBuffer<double> diagonal_;
-  DeviceBuffer<double> reach_;
-  DeviceBuffer<double> tolerance_;
-  DeviceBuffer<double> product_;
   DeviceBuffer<BitWord> locked_;  // empty unless fixed weights are kept
   DeviceBuffer<BitWord> kept_;
-  DeviceBuffer<int32_t> order_;    // as `scratch_`:
-  DeviceBuffer<int32_t> scratch_;  // empty where groups are narrow
-  DeviceBuffer<RowProgress> progress_;
-  DeviceBuffer<int> active_;  // rows that are not done
-  DeviceBuffer<RowTerms> terms_;
-  DeviceBuffer<RowMove> moves_;
+  DeviceArrays arrays_;
+  SwapMemory<Real> memory_;
+  SwapState<Real>& state_ = memory_.state;
   std::optional<RowMatching> matching_;  // where the whole matrix is one group
-  size_t shared_bytes_ = 0;
   int launches_ = 0;
   int64_t swaps_ = 0;  // between rows; Result adds those within
   double loss_change_ = 0;
@@ -247,12 +225,12 @@ absl::StatusOr<RefinedMask> RefineMask(const EngineProblem& problem, const Devic
 
 template <typename Real>
 int64_t RefineBytes(int64_t rows, int64_t cols) {
-  const int64_t stride = StrideOf(cols);
-  const int64_t bits = 2 * rows * stride / 8;
-  const int64_t of_rows =
-      rows * int64_t{8 + sizeof(RowProgress) + sizeof(RowTerms) + sizeof(RowMove)};
-  return (8 + 2 * 4) * rows * stride + bits + of_rows + 2 * 8 * stride + int64_t{sizeof(int)} +
-         Float64ProductBytes<Real>(rows, cols);
+  // One group a row; others need no more.
+  SwapMemory<Real> memory = {.state = {.rows = rows, .stride = StrideOf(cols), .group_cols = cols}};
+  DeviceArrays arrays;
+  LayOut(memory, arrays);
+  const int64_t bits = 2 * rows * StrideOf(cols) / 8;
+  return arrays.bytes() + bits + Float64ProductBytes<Real>(rows, cols);
 }
 
 template int64_t RefineBytes<float>(int64_t, int64_t);

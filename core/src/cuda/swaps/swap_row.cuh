@@ -9,7 +9,7 @@
 
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "core/src/cuda/swaps/swap_state.h"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "core/src/cuda/swaps/swap_terms.h"
 
 namespace sparsefw::cuda {

@@ -2,7 +2,7 @@
 
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
-#include "core/src/cuda/swaps/swap_setup.h"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "core/src/frank_wolfe/swap_tolerance.h"
 
 namespace sparsefw::cuda {
@@ -33,7 +33,7 @@ __global__ void ReachKernel(const Real* gram, int64_t cols, int64_t stride, cons
 
 // One block a row.
 template <typename Real>
-__global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
+__global__ void ToleranceKernel(SwapState<Real> state) {
   const int64_t row = blockIdx.x;
   const BitWord* kept = state.kept + row * (state.stride / 32);
   double loss = 0;
@@ -46,28 +46,28 @@ __global__ void ToleranceKernel(SwapState<Real> state, double* tolerance) {
   loss = BlockSum(loss);
   squares = BlockSum(squares);
   if (threadIdx.x != 0) return;
-  tolerance[row] = kSwapTolerance * Larger(0, loss) + kSwapNoise * squares;
+  state.tolerance[row] = kSwapTolerance * Larger(0, loss) + kSwapNoise * squares;
 }
 
 }  // namespace
 
 template <typename Real>
-CudaError LaunchDiagonal(const Real* gram, int64_t cols, int64_t stride, double* diagonal,
-                         double* reach, cudaStream_t stream) {
-  const int64_t blocks = (stride + kBlockThreads - 1) / kBlockThreads;
-  SPARSEFW_RETURN_IF_CUDA_ERROR(
-      Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream, gram, cols, stride, diagonal));
-  return Launch(ReachKernel<Real>, {.blocks_x = cols}, stream, gram, cols, stride, diagonal, reach);
+CudaError LaunchDiagonal(const SwapState<Real>& it, cudaStream_t stream) {
+  const int64_t blocks = (it.stride + kBlockThreads - 1) / kBlockThreads;
+  SPARSEFW_RETURN_IF_CUDA_ERROR(Launch(DiagonalKernel<Real>, {.blocks_x = blocks}, stream, it.gram,
+                                       it.cols, it.stride, it.diagonal));
+  return Launch(ReachKernel<Real>, {.blocks_x = it.cols}, stream, it.gram, it.cols, it.stride,
+                it.diagonal, it.reach);
 }
 
 template <typename Real>
-CudaError LaunchTolerance(const SwapState<Real>& state, double* tolerance, cudaStream_t stream) {
-  return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state, tolerance);
+CudaError LaunchTolerance(const SwapState<Real>& state, cudaStream_t stream) {
+  return Launch(ToleranceKernel<Real>, {.blocks_x = state.rows}, stream, state);
 }
 
-template CudaError LaunchDiagonal(const float*, int64_t, int64_t, double*, double*, cudaStream_t);
-template CudaError LaunchDiagonal(const double*, int64_t, int64_t, double*, double*, cudaStream_t);
-template CudaError LaunchTolerance(const SwapState<float>&, double*, cudaStream_t);
-template CudaError LaunchTolerance(const SwapState<double>&, double*, cudaStream_t);
+template CudaError LaunchDiagonal(const SwapState<float>&, cudaStream_t);
+template CudaError LaunchDiagonal(const SwapState<double>&, cudaStream_t);
+template CudaError LaunchTolerance(const SwapState<float>&, cudaStream_t);
+template CudaError LaunchTolerance(const SwapState<double>&, cudaStream_t);
 
 }  // namespace sparsefw::cuda

@@ -1,10 +1,10 @@
-// Wide groups: swap_row.h.
+// Wide groups: swap_kernels.h.
 #include <cmath>
 
 #include "core/src/cuda/linalg/reduce.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
+#include "core/src/cuda/swaps/swap_kernels.h"
 #include "core/src/cuda/swaps/swap_row.cuh"
-#include "core/src/cuda/swaps/swap_row.h"
 
 namespace sparsefw::cuda {
 namespace {

@@ -40,6 +40,13 @@ struct Term {
 
 SPARSEFW_HOST_DEVICE inline Term NoTerm() { return {kInfinity, -1}; }
 
+// A row's offer for exchanges with other rows: what it costs least to prune one kept weight, what
+// it brings most to restore one pruned weight.
+struct RowTerms {
+  Term out;
+  Term in;
+};
+
 // The better term of p is the lesser; among equals that of the lower index, so that the higher one
 // is kept.
 SPARSEFW_HOST_DEVICE inline Term CheaperOut(const Term& a, const Term& b) {
