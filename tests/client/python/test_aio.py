@@ -196,7 +196,7 @@ def test_errors_are_the_same(shared_server, layer):
 
 
 def test_closing_the_client_is_no_cancellation_of_tasks():
-    """Of a server that never answers. A task that was cancelled is cancelled, whatever else happens."""
+    """The server never answers. A task that was cancelled is cancelled, whatever else happens."""
     async def main():
         waiting = asyncio.Queue()
 

@@ -16,13 +16,13 @@ def layer(folder):
 
 @pytest.mark.parametrize("name", ["loss", "loss.foo", "loss."])
 def test_pictures_that_matplotlib_would_not_draw_there(layer, folder, capsys, name):
-    """Without an ending it would replace loss.png, which nobody has checked. No server is looked for."""
+    """A name without an ending would replace loss.png, which nobody has checked. No server is looked for."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     (folder / "loss.png").write_bytes(b"mine")
     for words, flag in ((layer, "--plot"), (["plot", "jobs/a"], "--out")):
         assert _cli.main([*words, "--server", "127.0.0.1:9", flag, f"{folder}/{name}"]) == 2
         found = capsys.readouterr().err
-        assert f"{flag}: the name must end in one of " in found and f'.png, ' in found
+        assert f"{flag}: the name must end in one of " in found and ".png, " in found
         assert found.endswith(f'; got "{folder}/{name}"\n')
     assert (folder / "loss.png").read_bytes() == b"mine"
 

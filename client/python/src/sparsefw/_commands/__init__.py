@@ -25,7 +25,7 @@ def check_picture(flag: str, path: str) -> None:
     """Raises InvalidArgument where no picture could be drawn: before the work rather than after it."""
     load("matplotlib", "plot")
     kinds = importlib.import_module("matplotlib.backend_bases").FigureCanvasBase.get_supported_filetypes()
-    # With a name that has no ending, matplotlib writes another file, which nobody has checked.
+    # Matplotlib adds an ending to a name that has none, and writes a file that nobody has checked.
     if os.path.splitext(path)[1].removeprefix(".").lower() not in kinds:
         known = ", ".join(f".{kind}" for kind in sorted(kinds))
         raise invalid(f'{flag}: the name must end in one of {known}; got "{path}"')

@@ -264,7 +264,7 @@ def tune_settings(
 
 def _undistilled(settings: Settings) -> Settings:
     """Without distillation, which is of a whole model: it comes after the choice."""
-    # distill=False where nothing distils would be an argument more, and with one the default preset is gone.
+    # distill=False would name training, and settings that name training have no default preset.
     return settings if settings.distillation is None else dataclasses.replace(settings, distill=False)
 
 

@@ -48,7 +48,7 @@ def test_a_folder_comes_back_byte_for_byte_and_loads(family, dtype, folder):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_configuration_without_a_dtype(dtype, folder):
-    """In float32 every tensor is packed. In bfloat16 one that is too small has another dtype than those before it."""
+    """Every tensor is packed in float32. One is too small in bfloat16, and has another dtype than those before it."""
     config = transformers.GPT2Config(
         vocab_size=128, n_embd=256, n_layer=1, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0)
     model = transformers.GPT2LMHeadModel(config).to(dtype)
