@@ -4,14 +4,20 @@ import asyncio
 import contextlib
 import threading
 
+import grpc
+import grpc.aio
 import numpy as np
 import pytest
+from google.protobuf import empty_pb2
 
 import sparsefw
 import sparsefw.aio
 from layers import ENDLESS, Layer, Retries
+from sparsefw._rpc.aio import AioTransport
+from sparsefw._rpc.credentials import Credentials
+from sparsefw._rpc.wire import GET_JOB, WATCH_JOB
 from support import reference
-from support.processes import BIN_DIR, wait_until
+from support.processes import BIN_DIR, HANG, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +191,52 @@ def test_errors_are_the_same(shared_server, layer):
         with pytest.raises(sparsefw.Cancelled) as closed:
             await client.info()
         assert closed.value.reason == "CLOSED"
+
+    asyncio.run(main())
+
+
+def test_closing_the_client_is_no_cancellation_of_tasks():
+    """The server never answers. A task that was cancelled is cancelled, whatever else happens."""
+    async def main():
+        waiting = asyncio.Queue()
+
+        class Silent(grpc.GenericRpcHandler):
+            def service(self, details):
+                async def unary(*_):
+                    waiting.put_nowait(1)
+                    await asyncio.sleep(HANG)
+
+                async def stream(*_):
+                    await unary()
+                    yield b""
+
+                if details.method == GET_JOB.path:
+                    return grpc.unary_unary_rpc_method_handler(unary)
+                return grpc.unary_stream_rpc_method_handler(stream)
+
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([Silent()])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+
+        async def read(transport):
+            async for _ in transport.read(WATCH_JOB, empty_pb2.Empty(), data=False, silence=HANG):
+                pass
+
+        for cancelled in (False, True):
+            transport = AioTransport(address, Credentials(None, ()), HANG)
+            tasks = [asyncio.create_task(transport.unary(GET_JOB, empty_pb2.Empty(), HANG)), asyncio.create_task(read(transport))]
+            for _ in tasks:
+                await waiting.get()
+            for task in tasks if cancelled else ():
+                task.cancel()
+            await transport.close()
+            for error in await asyncio.gather(*tasks, return_exceptions=True):
+                if cancelled:
+                    assert isinstance(error, asyncio.CancelledError)
+                else:
+                    assert isinstance(error, sparsefw.Cancelled) and error.reason == "CLOSED"
+        await server.stop(None)
 
     asyncio.run(main())
 

@@ -16,24 +16,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
-from sparsefw._commands import load, pack, plot, wanda
+from sparsefw._commands import check_picture, pack, plot, wanda
 from sparsefw._inputs import files
 from sparsefw._progress import job_observer
 from sparsefw._text import printable
 from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
-from sparsefw.errors import Error, invalid
+from sparsefw.errors import Error
 from sparsefw.results import Event, Result
 
 
 def _connect(arguments: argparse.Namespace) -> Client:
-    token = None
-    if arguments.token_file:
-        try:
-            with open(arguments.token_file, encoding="utf-8") as file:
-                token = file.read().strip()
-        except OSError as error:
-            raise invalid(f"{arguments.token_file}: cannot be read: {error.strerror}") from None
+    token = _cli_models.read_text(arguments.token_file).strip() if arguments.token_file else None
     return connect(
         arguments.server,
         token=token,
@@ -103,7 +97,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
     _files.check_outputs(outputs, [path for path in inputs if path], renamed=("--out", "--out-weights"))
     if arguments.plot:
-        load("matplotlib", "plot")  # said before the work is done
+        check_picture("--plot", arguments.plot)
     for path in outputs.values():
         _files.check_absent(path, arguments.overwrite)
     weight, name = files.open_tensor(arguments.weights)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sparsefw._commands import load
+from sparsefw._commands import check_picture, load
 from sparsefw._files import check_outputs
 from sparsefw._text import printable
 from sparsefw.client import connect
@@ -19,16 +19,18 @@ def _models() -> Any:
     return load("sparsefw.hf", "hf")
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
+    """Raises InvalidArgument (CLIENT_ARGUMENT) where the file cannot be read, or is no text."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(f"{path}: cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise invalid(f"{path}: cannot be read: {why}") from None
 
 
 def _texts(path: str) -> list[str]:
     """What the file holds, as a list: a text alone could be taken for the name of another file."""
-    text = _read(path)
+    text = read_text(path)
     if not text.strip():
         raise invalid(f"{path}: must hold text; it is empty")
     return [text]
@@ -180,7 +182,7 @@ def _servers(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Any:
         return _models().Ray(address=named[0].partition(":")[2] or None, **of_ray)
     if of_ray:
         raise invalid(f"--ray-{next(iter(of_ray))} needs --server ray")
-    token = _read(arguments.token_file).strip() if arguments.token_file else None
+    token = read_text(arguments.token_file).strip() if arguments.token_file else None
     return [
         stack.enter_context(
             connect(
@@ -218,7 +220,8 @@ def _steps(
 def _refinement(arguments: argparse.Namespace) -> Any:
     rule = "--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines"
     epochs, rate = arguments.refine_epochs, arguments.refine_rate
-    return _steps("BlockRefinement", arguments.refine_blocks, epochs, rate, bool(arguments.preset), rule)
+    refines = arguments.preset in ("fast", "balanced", "best")
+    return _steps("BlockRefinement", arguments.refine_blocks, epochs, rate, refines, rule)
 
 
 def _distillation(arguments: argparse.Namespace) -> Any:
@@ -299,7 +302,7 @@ def _tune(arguments: argparse.Namespace) -> int:
             **_pruning(arguments, stack),
         )
     try:
-        print(json.dumps(found.to_dict()) if arguments.json else found)
+        print(json.dumps(found.to_dict(), allow_nan=False) if arguments.json else found)
     finally:  # neither is lost with the other
         if arguments.report:
             found.save(arguments.report)
@@ -310,7 +313,7 @@ def _prune_model(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     models = _models()
     if arguments.plot:
-        load("matplotlib", "plot")  # said before the work is done
+        check_picture("--plot", arguments.plot)
     candidates = _candidates(arguments)
     tuning = models.Tuning(candidates, arguments.tune_blocks) if candidates else None
     with contextlib.ExitStack() as stack:

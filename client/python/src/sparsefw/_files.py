@@ -222,6 +222,18 @@ def _stream(path: Path) -> IO[bytes] | None:
     return open(path, "wb") if system or (path.exists() and not path.is_file()) else None
 
 
+def sync_tree(folder: Path) -> None:
+    """Files and folders in it, and their names, are on the disk from now on."""
+    for path in folder.rglob("*"):
+        sync_folder(path) if path.is_dir() else _sync_file(path)
+    sync_folder(folder)
+
+
+def _sync_file(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Names in it are on the disk from now on."""
     handle = os.open(folder, os.O_RDONLY)

@@ -4,6 +4,7 @@ import pytest
 import sparsefw
 import tiny
 import torch
+import transformers
 from sparsefw.hf import prune_model
 from sparsefw.hf.layout import dense_outside, layout_of
 from support import reference
@@ -172,16 +173,40 @@ def test_one_rule_to_ignore_is_no_letters(client):
     assert report.settings["ignore"] == ["down_proj"]
 
 
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
-def test_routers_stay_dense_unless_asked(client, family):
+@pytest.mark.parametrize(
+    ("family", "router"),
+    [("mixtral", "gate"), ("qwen3_moe", "gate"), ("hunyuan_v1_moe", "gate.wg"), ("afmoe", "router.gate")])
+def test_routers_stay_dense_unless_asked(client, family, router):
+    """Also where the layer is inside of the module that stands beside the experts."""
     dense, model = tiny.make(family), tiny.make(family)
     report = prune(model, client)
-    routers = [name for name, _ in dense.named_parameters() if name.endswith("mlp.gate.weight")]
+    routers = [name for name, _ in dense.named_parameters() if name.endswith(f"mlp.{router}.weight")]
     assert report.dense == routers + ENDS
     assert len(routers) == 2
     report = prune(tiny.make(family), client, routers=True)
     assert report.dense == ENDS
     assert len(report.layers) == 2 * (tiny.MATRICES[family] + 1)
+
+
+def layout_of_config(config, routers=False):
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    layout = layout_of(model, ["lm_head", "conv_qk"], routers)
+    return [name.partition(".layers.1.")[2] for name in layout[1].dense], len(layout[1].matrices)
+
+
+def test_all_layers_of_a_router_are_its_own():
+    """Zaya's experts have one more that does nothing. Gemma's are beside attention, whose keys have as many rows."""
+    common = {**tiny.COMMON, "head_dim": 8, "moe_intermediate_size": 16}
+    zaya = transformers.ZayaConfig(**common, num_key_value_heads=2, num_experts=4, router_hidden_size=8)
+    gate = [f"mlp.gate.{name}.weight" for name in ("down_proj", "router_mlp.fc1", "router_mlp.fc2", "router_mlp.out_proj")]
+    dense, matrices = layout_of_config(zaya)
+    assert [name for name in dense if "conv_qk" not in name] == gate
+    assert layout_of_config(zaya, routers=True)[1] == matrices + len(gate)
+    gemma = transformers.Gemma4TextConfig(
+        **common, num_key_value_heads=1, global_head_dim=8, intermediate_size=48, enable_moe_block=True, num_experts=8,
+        top_k_experts=2, hidden_size_per_layer_input=0, num_kv_shared_layers=0)
+    assert layout_of_config(gemma) == (["router.proj.weight"], 4 + 3 + 2 * 8)
 
 
 def test_an_expert_that_sees_no_token_is_pruned_by_magnitude(client):
@@ -241,8 +266,6 @@ def test_new_weights_are_written(client):
 
 
 def test_an_encoder(client):
-    import transformers
-
     torch.manual_seed(1)
     model = transformers.BertForMaskedLM(transformers.BertConfig(**tiny.COMMON, intermediate_size=48)).train()
     with pytest.raises(sparsefw.InvalidArgument, match=r"cls\.predictions\.transform\.dense\.weight \[32, 32\]"):

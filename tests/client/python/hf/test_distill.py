@@ -91,14 +91,19 @@ def test_steps_that_do_harm_are_taken_back(client, folder):
         assert torch.equal(value, again.get_parameter(name)), name
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_folder_gets_what_the_model_in_memory_gets(dtype, client, folder):
-    """Refined, too; a layer and a whole block stay dense, the last one."""
+@pytest.mark.parametrize(
+    ("dtype", "block"),
+    [(torch.float32, r"layers\.1\."), (torch.bfloat16, r"layers\.1\."), (torch.float32, r"layers\.1\..*proj")])
+def test_a_folder_gets_what_the_model_in_memory_gets(dtype, block, client, folder):
+    """Refined, too; a layer and a whole block stay dense, the last one, also where its norms are not ignored."""
     tiny.make("llama", dtype=dtype).save_pretrained(folder / "dense")
-    arguments = {"distill": DISTILL, "refine_blocks": {"epochs": 1}, "ignore": ["q_proj", r"layers\.1\."]}
+    arguments = {"distill": DISTILL, "refine_blocks": {"epochs": 1}, "ignore": ["q_proj", block]}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "dense", dtype="auto")
     streamed = prune(folder / "dense", client, out=folder / "out", **arguments)
-    report = prune(model, client, **arguments)
+    report = prune(model, client, state_dir=folder / "state", **arguments)
+    again = transformers.AutoModelForCausalLM.from_pretrained(folder / "dense", dtype="auto")
+    prune(again, client, state_dir=folder / "state", **arguments)
+    assert tiny.same(model, again)
     found = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype="auto")
     assert found.dtype == dtype
     for name, value in model.named_parameters():

@@ -1,5 +1,6 @@
 """Perplexity, reports, and the program `sparsefw` on whole models."""
 
+import importlib.util
 import json
 import math
 import runpy
@@ -328,6 +329,21 @@ def test_what_was_found_is_printed_where_its_report_cannot_be_saved(
     out, err = capsys.readouterr()
     assert {"prune-model": "removed 50.000%", "tune": "less the winner's"}[command] in out
     assert "No space left on device" in err
+
+
+def test_what_a_model_command_would_find_out_late(dense, folder, capsys, monkeypatch):
+    """Before a server is looked for, but for the device, which is asked for when the model is opened."""
+    monkeypatch.setenv("SPARSEFW_SERVER_PROGRAM", f"{folder}/none")
+    words = [word.format(folder) for word in REFINING if word != "--refine-blocks"]
+    rule = "--refine-epochs and --refine-rate need --refine-blocks or a --preset that refines"
+    assert _cli.main([*words, "--preset", "paper", "--refine-epochs", "3"]) == 2
+    assert rule in capsys.readouterr().err
+    if importlib.util.find_spec("matplotlib") is not None:
+        assert _cli.main([*words, "--plot", f"{folder}/r.foo"]) == 2
+        assert "--plot: the name must end in one of " in capsys.readouterr().err
+    for device in ("gpu", "cuda:99"):
+        with pytest.raises(sparsefw.InvalidArgument, match=f'device must be one that PyTorch has here; got "{device}"'):
+            prune_model(folder / "dense", data=[[1, 2]] * 4, sparsity=0.5, server="127.0.0.1:9", device=device)
 
 
 @pytest.mark.parametrize("flags", [["--distill", "--distill-rate", "0"], ["--refine-blocks", "--refine-epochs", "0"]])

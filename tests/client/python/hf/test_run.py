@@ -44,6 +44,18 @@ def test_samples_go_where_the_input_embedding_is(monkeypatch):
     assert source.device == next(model.parameters()).device
 
 
+def test_within_inference_mode_masks_are_the_same(client):
+    """What it makes has no version that would tell layers with the same input. Training needs gradients."""
+    expected, model = tiny.make("llama"), tiny.make("llama")
+    options = {"data": tiny.tokens(), "sparsity": 0.5, "server": client, "progress": False}
+    prune_model(expected, method="wanda", **options)
+    with torch.inference_mode():
+        prune_model(model, method="wanda", **options)
+        with pytest.raises(sparsefw.InvalidArgument, match=r"needs gradients, which torch.inference_mode\(\) has not"):
+            prune_model(model, refine_blocks=True, **options)
+    assert tiny.same(expected, model)
+
+
 def hooks_of(model):
     return [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
 

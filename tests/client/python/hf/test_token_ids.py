@@ -7,6 +7,7 @@ import pytest
 import sparsefw
 import tiny
 import torch
+import transformers
 from sparsefw.hf import data, evaluate_perplexity, prune_model
 
 
@@ -18,6 +19,32 @@ def test_token_ids_may_be_numpys():
         data.sequences(None, ["text", [1, 2]], 5, None)
     with pytest.raises(sparsefw.InvalidArgument, match="data must be texts, or token ids; got int"):
         data.sequences(None, 5, 5, None)
+
+
+ROBERTA = transformers.RobertaConfig(
+    **tiny.COMMON, intermediate_size=48, max_position_embeddings=34, pad_token_id=1, is_decoder=True)
+MPT = transformers.MptConfig(d_model=32, n_heads=4, n_layers=1, max_seq_len=32, vocab_size=128)
+
+
+@pytest.mark.parametrize("config", [ROBERTA, MPT], ids=["roberta", "mpt"])
+def test_sequences_are_no_longer_than_the_positions_that_tokens_have(config, client):
+    """RoBERTa's begin behind that of padding; MPT has another name for their number."""
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.warns(UserWarning, match="take more text"):
+        assert evaluate_perplexity(model, data=[5] * 100).length == 32
+    report = prune_model(
+        model, data=[[5] * 100] * 2, sparsity=0.5, method="magnitude", ignore=["lm_head"], server=client, progress=False)
+    assert report.settings["sequence_length"] == 32
+    with pytest.warns(UserWarning, match="take more text"):
+        assert evaluate_perplexity(model, data=[5] * 100, sequence_length=20).length == 20
+
+
+def test_the_name_of_a_file_that_is_not_there_is_no_text():
+    for name in ("data.txt", "my data/held out.txt"):
+        with pytest.raises(sparsefw.InvalidArgument, match=f"{name}: there is no such file"):
+            data.listed(name)
+    for text in ("Two words.", "A line\nand notes.txt", f"{'long ' * 1000}notes.txt"):
+        assert data.listed(text) == [text]
 
 
 def test_sequences_may_be_batches_of_one():

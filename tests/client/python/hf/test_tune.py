@@ -11,6 +11,7 @@ import transformers
 from sparsefw import _cli
 from sparsefw.hf import BlockRefinement, Tuning, prune_model, run, source, tune, tuning
 from sparsefw.hf.calibration import grams, hidden, step
+from sparsefw.hf.training import distill
 from test_programs import TEXT, tokenizer
 
 CANDIDATES = [
@@ -62,6 +63,31 @@ def test_losses_are_those_of_models_that_were_pruned_so(family, client):
     assert found.candidates[found.chosen]["loss"] == best
     assert found.candidates[found.chosen]["difference"] == 0
     assert found.best == tuning.described(CANDIDATES[found.chosen])
+
+
+def test_a_candidate_that_names_nothing_has_the_preset_that_its_run_would_have(client):
+    """The default preset, with its refinement; one that distils is judged without."""
+    model = tiny.make("llama")
+    candidates = [{}, {"preset": "best", "refine_blocks": {"epochs": 1}}]
+    found = tune(model, data=tokens(), server=client, candidates=candidates, blocks=1, **COMMON)
+    seen, held = tuning.split(12, 0.25)
+    for candidate, row in zip(candidates, found.candidates, strict=True):
+        alone = tiny.make("llama")
+        report = prune_model(
+            alone, data=tokens()[seen], server=client, ignore=["lm_head", r"layers\.1\."], **COMMON,
+            **(candidate and {**candidate, "distill": False}))
+        assert len(report.refinements) == 1
+        assert row["losses"] == pytest.approx(losses_of(alone, [tokens()[index] for index in held]), rel=1e-4)
+
+
+def test_tune_alone_needs_no_memory_for_a_distillation_that_it_does_not_do(client, monkeypatch):
+    monkeypatch.setattr(distill, "_free", lambda device: 1000)
+    options = {"data": tokens(), "server": client, **COMMON}
+    fast = {"refine_blocks": {"epochs": 1}}
+    candidates = [{"preset": "best", **fast}, {"method": "magnitude"}]
+    assert len(tune(tiny.make("llama"), candidates=candidates, **options).candidates) == 2
+    with pytest.raises(sparsefw.InvalidArgument, match=r'preset "best".* needs all of the model in memory'):
+        prune_model(tiny.make("llama"), tune=candidates, **options)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -190,6 +216,20 @@ def test_a_model_that_overflows_is_the_worst(client):
         while_judging(patch, step, "apply", lambda block, *_: block.mlp.down_proj.weight.detach().fill_(6e4))
         with pytest.raises(sparsefw.InvalidArgument, match="no candidate of tune leaves a model with a finite loss"):
             tune(model, data=tokens(), server=client, candidates=[{}, {"method": "magnitude"}], blocks=1, **COMMON)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_losses_that_are_not_finite(bad, folder):
+    """A single window that overflows makes a candidate the worst; JSON has None for it."""
+    tried, facts = Tuning([{"alpha": 0}, {"alpha": 1}]), [{"sparsity": 0.5, "seconds": 1.0}] * 2
+    found = tuning._table(tried, [[1, 1], [bad, 1], [1, 9]], facts, ["layers.0"])
+    assert found.chosen == 1 and found.candidates[0]["loss"] == float("inf")
+    found.save(folder / "tuned.json")
+    kept = json.loads((folder / "tuned.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert kept == json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert kept["candidates"][0]["losses"] == [None, 1] and kept["candidates"][1]["loss"] == 5
+    with pytest.raises(sparsefw.InvalidArgument, match="no candidate of tune leaves a model with a finite loss"):
+        tuning._table(tried, [[1, 1], [bad, 1], [bad, 1]], facts, ["layers.0"])
 
 
 def test_a_candidate_loads_no_block_behind_its_last(client, folder, monkeypatch):

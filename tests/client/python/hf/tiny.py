@@ -29,8 +29,16 @@ CONFIGS = {
     "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
         **COMMON, num_key_value_heads=2, intermediate_size=48, moe_intermediate_size=16, num_experts=4,
         num_experts_per_tok=2, head_dim=8, max_position_embeddings=64, initializer_range=SPREAD),
+    "hunyuan_v1_moe": lambda: transformers.HunYuanMoEV1Config(
+        **COMMON, num_key_value_heads=2, intermediate_size=16, num_experts=4, moe_topk=2, head_dim=8,
+        max_position_embeddings=64, initializer_range=SPREAD),
+    "afmoe": lambda: transformers.AfmoeConfig(
+        **COMMON, num_key_value_heads=2, intermediate_size=48, moe_intermediate_size=16, num_experts=4,
+        num_experts_per_tok=2, num_shared_experts=1, num_dense_layers=0, head_dim=8, sliding_window=8,
+        max_position_embeddings=64, initializer_range=SPREAD),
 }
-MATRICES = {"gpt2": 4, "opt": 6, "llama": 7, "gemma3": 7, "mixtral": 4 + 2 * 4, "qwen3_moe": 4 + 2 * 4}
+MATRICES = {"gpt2": 4, "opt": 6, "llama": 7, "gemma3": 7, "mixtral": 4 + 2 * 4, "qwen3_moe": 4 + 2 * 4,
+            "hunyuan_v1_moe": 4 + 3 + 2 * 4, "afmoe": 5 + 3 + 2 * 4}
 
 
 def make(family, seed=3, dtype=torch.float32, **changes):
@@ -44,6 +52,8 @@ def make(family, seed=3, dtype=torch.float32, **changes):
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 and not name.endswith("bias"):
                 parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
+            elif parameter.dim() > 1 and not parameter.any():  # AFMoE's routers: all tokens had the same experts
+                parameter.normal_(std=SPREAD)
     return model
 
 

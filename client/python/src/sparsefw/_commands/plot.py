@@ -6,7 +6,7 @@ import argparse
 import shutil
 from typing import Any, Final
 
-from sparsefw._commands import load
+from sparsefw._commands import check_picture
 from sparsefw._files import check_outputs
 from sparsefw._inputs.packages import new_figure
 from sparsefw._text import printable
@@ -108,7 +108,7 @@ def show(trace: Trace, name: str, out: str | None) -> None:
 def _plot(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_outputs({"--out": arguments.out}, [])
-        load("matplotlib", "plot")
+        check_picture("--out", arguments.out)
     trace = Trace()
     with arguments.connect(arguments) as client:
         job = client.job(arguments.job)

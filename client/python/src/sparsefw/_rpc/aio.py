@@ -136,6 +136,9 @@ class AioTransport:
         )
         try:
             return await call(request, timeout=timeout, metadata=self._metadata)
+        except asyncio.CancelledError:
+            self._check_cancelled()
+            raise
         except grpc.RpcError as error:
             self._check_open()
             raise errors.from_rpc(error) from None
@@ -163,11 +166,20 @@ class AioTransport:
                 yield cast(Response, response)
         except TimeoutError:
             raise silent_error(silence) from None
+        except asyncio.CancelledError:
+            self._check_cancelled()
+            raise
         except grpc.RpcError as error:
             self._check_open()
             raise errors.from_rpc(error) from None
         finally:
             call.cancel()
+
+    def _check_cancelled(self) -> None:
+        """Raises Cancelled (CLOSED) unless the task was cancelled: grpc.aio makes both look alike."""
+        task = asyncio.current_task()
+        if self._closed and not (task and task.cancelling()):
+            raise closed_error() from None
 
     def _check_open(self) -> None:
         if self._closed:

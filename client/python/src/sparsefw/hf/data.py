@@ -19,8 +19,11 @@ import transformers
 from sparsefw.errors import invalid
 from sparsefw.hf.model_files import loading
 
-# One word with the ending of a file of text: nobody calibrates with it.
-_LOOKS_LIKE_FILE: Final = re.compile(r"\S+\.(txt|md|json|jsonl|csv|parquet)")
+# One line with the ending of a file of text: nobody calibrates with it.
+_LOOKS_LIKE_FILE: Final = re.compile(r".+\.(txt|md|json|jsonl|csv|parquet)")
+
+# What configurations call the number of positions.
+_POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 
 class _Text(list[int]):
@@ -64,7 +67,7 @@ def _text_of(data: str | os.PathLike[str]) -> str:
     except OSError:  # a part of it is too long for a name
         found = False
     if path is None or not found:
-        if not isinstance(data, str) or _LOOKS_LIKE_FILE.fullmatch(name):
+        if not isinstance(data, str) or (path is not None and _LOOKS_LIKE_FILE.fullmatch(name)):
             raise invalid(f"{name}: there is no such file; a text is passed as itself")
         return name
     try:
@@ -198,8 +201,23 @@ def vocabulary_of(model: Any) -> int | None:
     return getattr(embedding, "num_embeddings", None)
 
 
-def longest(config: Any, asked: int) -> int:
+def longest(model: Any, asked: int) -> int:
     """Sequences are no longer than the model's positions."""
+    config = model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    return min(asked, int(most)) if most else asked
+    found = (getattr(text, name, None) for name in _POSITIONS)
+    most = next((int(value) for value in found if value), 0)
+    return min(asked, most - _unused(model, most)) if most else asked
+
+
+def _unused(model: Any, most: int) -> int:
+    """Positions that no token has: in the family of RoBERTa they begin after that of padding."""
+    for name, module in model.named_modules():
+        if (
+            isinstance(module, torch.nn.Embedding)
+            and "position" in name.rpartition(".")[2]
+            and module.num_embeddings == most
+            and module.padding_idx is not None
+        ):
+            return int(module.padding_idx) + 1
+    return 0

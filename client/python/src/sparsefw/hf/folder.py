@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sparsefw._files import sync_folder, sync_tree
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.report import CERTIFICATE, Report
 
@@ -125,6 +126,7 @@ def write_folder(
     # Cards are not always UTF-8; other bytes are written as they were read.
     text = card.read_text(encoding="utf-8", errors="surrogateescape") if card.exists() else ""
     card.write_text(with_section(text, section(report)), encoding="utf-8", errors="surrogateescape")
+    sync_tree(partial)  # the model that it replaces is removed below
     try:
         _check_contents(out)
         check()
@@ -156,6 +158,7 @@ def _move_up(partial: Path, out: Path) -> None:
         if there.is_dir():  # of a run that ended in here
             shutil.rmtree(there)
         entry.replace(there)
+    sync_folder(out)
     partial.rmdir()
 
 
@@ -171,6 +174,7 @@ def replace_folder(partial: Path, out: Path) -> None:
         if old.exists() and not out.exists():
             old.rename(out)
         raise
+    sync_folder(out.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -71,7 +71,7 @@ class Block:
 
     Attributes:
         vectors: weights of norms, and biases of the matrices' modules, by name within the block: what
-                 refinement trains beside the matrices.
+                 refinement and distillation train beside the matrices; none where there are no matrices.
     """
 
     index: int
@@ -125,16 +125,29 @@ def _experts(prefix: str, path: str, module: Any) -> Iterable[Matrix]:
 
 
 def is_router(block: Any, path: str, module: Any) -> bool:
-    """Chooses the experts: beside a module "experts", with a row for each of them."""
+    """Chooses the experts, or is a part of what does: of a module beside "experts" whose last matrix has a
+    row for each of them, and maybe one for none. Shared experts and attention end in a row for each hidden
+    value.
+    """
+    if not path or _rows(module) is None:
+        return False
+    owner = block
+    for name in path.split("."):
+        experts, owner = getattr(owner, "experts", None), owner.get_submodule(name)
+        if experts is None or owner is experts:
+            continue
+        some = isinstance(experts, torch.nn.ModuleList)
+        count = len(experts) if some else getattr(experts, "num_experts", -1)
+        rows = [found for part in owner.modules() if (found := _rows(part)) is not None]
+        if rows and rows[-1] in (count, count + 1):
+            return True
+    return False
+
+
+def _rows(module: Any) -> int | None:
+    """Those of its weight; None: it has no matrix as weight."""
     weight = getattr(module, "weight", None)
-    if not isinstance(weight, torch.nn.Parameter) or weight.dim() != 2:
-        return False
-    parent = block.get_submodule(path.rpartition(".")[0]) if path else None
-    experts = getattr(parent, "experts", None)
-    if experts is None:
-        return False
-    count = len(experts) if isinstance(experts, torch.nn.ModuleList) else getattr(experts, "num_experts", -1)
-    return bool(weight.shape[0] == count)
+    return int(weight.shape[0]) if isinstance(weight, torch.nn.Parameter) and weight.dim() == 2 else None
 
 
 def layout_of(model: Any, ignore: Sequence[str] = (), routers: bool = False) -> tuple[Block, ...]:
@@ -267,7 +280,8 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
             if not dtype.is_floating_point:
                 raise invalid(f"{matrix.parameter} is {dtype}: quantised weights cannot be pruned")
     kept = tuple(matrix for matrix in matrices if matrix.parameter not in ignored)
-    vectors = tuple(_vectors(block, {matrix.module for matrix in kept}, fixed))
+    # A block without matrices has no outcome, so that steps of training would be lost.
+    vectors = tuple(_vectors(block, {matrix.module for matrix in kept}, fixed)) if kept else ()
     return Block(index, name, kept, tuple(dense), vectors), uncovered
 
 

@@ -17,6 +17,7 @@ import transformers
 from sparsefw._inputs.hub import local_folder
 from sparsefw.hf.data import listed, longest, sequences, tokenizer_of, vocabulary_of
 from sparsefw.hf.model_files import loading
+from sparsefw.hf.values import finite
 
 # Positions whose logits are held at a time: [positions, vocabulary] of float32.
 _POSITIONS = 256
@@ -56,14 +57,7 @@ class Perplexity:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no numbers that are not finite: they are None."""
-
-        def finite(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return [finite(inner) for inner in value]
-            return value if not isinstance(value, float) or math.isfinite(value) else None
-
-        facts = {**dataclasses.asdict(self), "margin": self.margin}
-        return {key: finite(value) for key, value in facts.items()}
+        return dict(finite({**dataclasses.asdict(self), "margin": self.margin}))
 
     def __str__(self) -> str:
         within = f", {known}" if (known := _range(self)) else ""
@@ -152,7 +146,7 @@ def evaluate_perplexity(
         tokenizer = tokenizer or tokenizer_of(folder, data)
         with loading(folder, "model"):
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    length, known = longest(model.config, sequence_length), vocabulary_of(model)
+    length, known = longest(model, sequence_length), vocabulary_of(model)
     windows = sequences(tokenizer, data, length, samples, vocabulary=known)
     started, total, tokens = time.monotonic(), 0.0, 0
     losses = []

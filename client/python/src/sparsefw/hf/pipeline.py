@@ -221,5 +221,7 @@ def tune(
         options=options,
     )
     tuning = Tuning(candidates, blocks, held_back)
-    with Work(model, tokenizer, data, settings, tuning, server, state_dir, None, progress, device) as work:
+    with Work(
+        model, tokenizer, data, settings, tuning, server, state_dir, None, progress, device, prunes=False
+    ) as work:
         return work.tune()

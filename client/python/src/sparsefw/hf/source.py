@@ -178,11 +178,22 @@ class InMemory:
         self.model.save_pretrained(out)
 
 
+def _device_of(name: Any) -> Any:
+    """Raises InvalidArgument where PyTorch has no such device here: before work rather than in it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        why = str(error).partition("\n")[0]
+        raise invalid(f'device must be one that PyTorch has here; got "{name}": {why}') from None
+    return device
+
+
 class Streamed:
     """A folder of transformers. One block is in memory at a time, the rest on the device "meta"."""
 
     def __init__(self, folder: Path, device: Any = "cpu") -> None:
-        self._device = torch.device(device)
+        self._device = _device_of(device)
         self.model = meta_model(folder, device)
         self._checkpoint = Checkpoint(folder, self.model)
         self._path = find_blocks(self.model)

@@ -35,7 +35,7 @@ from sparsefw.hf.settings import Settings
 from sparsefw.hf.source import InMemory, Source
 from sparsefw.hf.state import State
 from sparsefw.hf.training.steps import Schedule
-from sparsefw.hf.values import is_number, plain
+from sparsefw.hf.values import finite, is_number, plain
 from sparsefw.paired import paired
 
 # What candidates may not differ in: then their losses would say nothing, or they would be other runs.
@@ -133,12 +133,12 @@ class Tuned:
         return dict(self.candidates[self.chosen]["options"])
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+        """For JSON, which has no numbers that are not finite: they are None."""
+        return dict(finite(dataclasses.asdict(self)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
         ranked = sorted(range(len(self.candidates)), key=lambda index: self.candidates[index]["loss"])
@@ -242,8 +242,7 @@ def tune_settings(
     with contextlib.ExitStack() as stack:
         for index, one in enumerate(settings_of(settings, tuning)):
             begun = time.monotonic()
-            # Distillation is of a whole model: it comes after the choice.
-            of_this = _within(dataclasses.replace(one, distill=False), head)
+            of_this = _within(_undistilled(one), head)
             facts = of_this.facts(model, texts.digest(calibration), calibration)
             own = State(folder / f"candidate-{index:02d}", facts)
             stack.callback(own.close)
@@ -258,9 +257,15 @@ def tune_settings(
         losses = _losses(source, layout, head, outcomes, windows, folder)
     found = _table(tuning, losses, facts_of, [block.name for block in head if block.matrices])
     found = dataclasses.replace(found, seconds=time.monotonic() - started)
-    state.save(_TABLE, found.to_dict())
+    state.save(_TABLE, dataclasses.asdict(found))  # with what is not finite, so that it is read as it was
     shutil.rmtree(folder, ignore_errors=True)
     return found
+
+
+def _undistilled(settings: Settings) -> Settings:
+    """Without distillation, which is of a whole model: it comes after the choice."""
+    # distill=False would name training, and settings that name training have no default preset.
+    return settings if settings.distillation is None else dataclasses.replace(settings, distill=False)
 
 
 def _within(settings: Settings, head: Sequence[Block]) -> Settings:
@@ -341,7 +346,9 @@ def _table(
     tuning: Tuning, losses: Sequence[Sequence[float]], facts: Sequence[dict[str, Any]], blocks: list[str]
 ) -> Tuned:
     # A model that overflows has no loss; it is the worst.
-    dense, *others = (np.nan_to_num(np.asarray(of_model), nan=math.inf) for of_model in losses)
+    dense, *others = (
+        np.nan_to_num(np.asarray(of_model), nan=math.inf, posinf=math.inf) for of_model in losses
+    )
     means = [float(of_model.mean()) for of_model in others]
     chosen = int(np.argmin(means))
     if not math.isfinite(means[chosen]):

@@ -45,8 +45,15 @@ class Work:
         progress: bool,
         device: Any,
         overwrite: bool = False,
+        prunes: bool = True,
     ) -> None:
-        """See prune_model. `place`: the folder for the pruned model."""
+        """See prune_model.
+
+        Args:
+            place:  the folder for the pruned model.
+            prunes: False: it is for `tune` alone, which distils nothing.
+        """
+        self._prunes = prunes
         self._settings, self._tuning, self._shown = settings, tuning, progress
         listed = texts.listed(data)
         self._at = place_of(server)
@@ -63,7 +70,7 @@ class Work:
             here = torch.cuda.is_available() and not isinstance(self._at, Ray)
             self._source = Streamed(folder, device or ("cuda" if here else "cpu"))
             tokenizer = tokenizer or texts.tokenizer_of(folder, listed)
-        length = texts.longest(self._source.model.config, settings.sequence_length)
+        length = texts.longest(self._source.model, settings.sequence_length)
         known = texts.vocabulary_of(self._source.model)
         self._samples = texts.sequences(tokenizer, listed, length, settings.samples, settings.seed, known)
         self._layout = layout_of(self._source.model, settings.ignore, settings.routers)
@@ -86,7 +93,7 @@ class Work:
         for settings in every:
             if settings.refinement is not None:
                 check_trainable(model, len(self._samples), settings.refined_by)
-            if settings.distillation is not None:
+            if settings.distillation is not None and self._prunes:
                 check_trainable(model, len(self._samples), settings.distilled_by)
                 check_head(model, settings.distilled_by)
                 # A run that has distilled needs no more than it does without.

@@ -46,6 +46,28 @@ def test_a_folder_comes_back_byte_for_byte_and_loads(family, dtype, folder):
         identical(load(folder / "packed", **options), load(folder / "pruned", **options))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_configuration_without_a_dtype(dtype, folder):
+    """Every tensor is packed in float32. One is too small in bfloat16, and has another dtype than those before it."""
+    config = transformers.GPT2Config(
+        vocab_size=128, n_embd=256, n_layer=1, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(config).to(dtype)
+    if dtype == torch.bfloat16:
+        output = model.transformer.h[0].attn.c_proj
+        output.bias = torch.nn.Parameter(output.bias.to(torch.float16))
+    model.save_pretrained(folder / "pruned")
+    path = folder / "pruned/config.json"
+    facts = json.loads(path.read_text())
+    del facts["dtype"]
+    path.write_text(json.dumps(facts))
+    packing.pack(folder / "pruned", folder / "packed", **QUIET)
+    for options in ({}, {"dtype": "auto"}):
+        identical(load(folder / "packed", **options), load(folder / "pruned", **options))
+    assert load(folder / "packed", dtype="auto").dtype == dtype
+    packing.unpack(folder / "packed", folder / "again", **QUIET)
+    assert contents(folder / "again") == contents(folder / "pruned")
+
+
 def test_what_is_loaded_is_a_dense_model(folder):
     """It trains, and is saved without a trace of packing."""
     save(folder / "pruned")

@@ -74,7 +74,7 @@ def pack(
                 if unpack_shard(place, None, size, advance) != digest:
                     raise invalid(f"{path}: changed while it was packed")
             elif name == CONFIG:
-                size, digest = _pack_config(config, place)
+                size, digest = _pack_config(config, models[0], place)
             else:
                 size, digest = shards.copy_file(path, place)
             files[name] = {"bytes": size, "sha256": digest}
@@ -241,9 +241,13 @@ def _read_config(folder: Path) -> str:
     return text
 
 
-def _pack_config(text: str, out: Path) -> tuple[int, str]:
-    """(bytes, digest) of the configuration as it was. The new one names the loader."""
+def _pack_config(text: str, model: Path, out: Path) -> tuple[int, str]:
+    """(bytes, digest) of the configuration as it was. The new one names the loader, and the dtype, which
+    transformers cannot see in packed bytes. `model`: the first file of tensors.
+    """
     config = json.loads(text)
+    if config.get("dtype") is None and config.get("torch_dtype") is None:
+        config["dtype"] = shards.first_dtype(model)
     config["quantization_config"] = {"quant_method": METHOD, "format": FORMAT}
     with Hashed(out) as file:
         file.write((json.dumps(config, indent=2) + "\n").encode())

@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 from safetensors import SafetensorError, safe_open
 
 from sparsefw.errors import invalid
+from sparsefw.hf.checkpoint import DTYPES
 
 # Bytes of a file that are copied at a time.
 _PIECE: Final = 8 << 20
@@ -77,6 +78,15 @@ def read_shard(path: Path) -> Shard:
     except (OSError, SafetensorError, ValueError) as error:
         raise invalid(f"{path}: is no safetensors file: {error}") from None
     return _shard(path, text, parsed)
+
+
+def first_dtype(path: Path) -> str | None:
+    """PyTorch's name of the dtype that transformers gives to a model whose configuration has none: that of
+    the first floating-point tensor by name. None: there is no such tensor.
+    """
+    entries = read_shard(path).by_name()
+    kinds = (entries[name].dtype for name in sorted(entries) if entries[name].dtype in DTYPES)
+    return next((str(DTYPES[kind]).removeprefix("torch.") for kind in kinds), None)
 
 
 def _shard(path: Path, text: str, parsed: dict[str, Any]) -> Shard:

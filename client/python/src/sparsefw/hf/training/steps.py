@@ -90,6 +90,8 @@ def check_trainable(model: Any, sequences: int, what: str) -> None:
             f"{what} needs at least two sequences, one of them held back; got {sequences}: give more text, "
             "or a smaller sequence_length"
         )
+    if torch.is_inference_mode_enabled():
+        raise invalid(f"{what} needs gradients, which torch.inference_mode() has not: call outside of it")
     check_blocks_apart(model, what)
 
 
