@@ -133,7 +133,8 @@ def test_marks_limits_and_toggles_of_iterations(bin_folder, tmp_path):
     write_layer(layer, 32, 40)
     case = {"pattern": "per_row:0.5", "alpha": 0.5}
     runs = timed_iterations(bin_folder, layer, 1,
-                            {**case, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2})
+                            {**case, "iterations": 30, "marks": [7, 90, 20], "repetitions": 2,
+                             "seconds": 30})
     assert [[mark["iterations"] for mark in marks] for marks in runs] == [[7, 20, 30]] * 2
     first, second = runs
     for a, b in zip(first, second):  # the same steps, whatever the clock did

@@ -40,7 +40,7 @@ class BlockRunner {
   // Returns when every thread of every block has returned.
   void Run(const LaunchShape& shape, const std::function<void()>& thread);
 
-  // For the thread that runs now; synchronization.h says what they do.
+  // For the thread that runs now; kernel_language.h says what they do.
   void SyncBlock(const Place& place);
   uint64_t SyncWarp(WarpOp op, unsigned mask, uint64_t value, int source_lane, const Place& place);
   int lane() const { return current_ % kWarpLanes; }

@@ -148,6 +148,10 @@ const mostLinks = 40 // the kernel follows as many
 func behindLinks(path string) (string, error) {
 	target := path
 	for i := 0; i < mostLinks; i++ {
+		if folder, err := filepath.EvalSymlinks(dirOf(target)); err == nil &&
+			strings.HasPrefix(folder, "/proc/") && filepath.Base(folder) == "fd" {
+			return "", fmt.Errorf("%s: must be a regular file to write to; it is an open descriptor", path)
+		}
 		link, err := os.Readlink(target)
 		if err != nil {
 			break

@@ -2,6 +2,7 @@ package safetensors_test
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -176,7 +177,12 @@ func TestOnlyRegularFilesAreReplaced(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{pipe, filepath.Dir(pipe)} {
+	behind, err := os.Create(filepath.Join(t.TempDir(), "behind"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+	for _, path := range []string{pipe, filepath.Dir(pipe), fmt.Sprintf("/dev/fd/%d", behind.Fd())} {
 		if err := safetensors.Write(path, nil, nil); err == nil || !strings.Contains(err.Error(), "regular file") {
 			t.Errorf("%s: %v", path, err)
 		}

@@ -180,7 +180,8 @@ def timed_iterations(bin_folder, layer, threads, request, device="cpu", seconds=
     command = [Path(bin_folder) / "sparsefw-bench-device", "--device", device, "--layer", layer,
                "--threads", str(threads)]
     with LineProgram(command, seconds) as program:
-        return program.ask({"measure": "iterations", "warm_up": 0, **request}, seconds)["runs"]
+        case = {"measure": "iterations", "warm_up": 0, "all_seconds": request["seconds"], **request}
+        return program.ask(case, seconds)["runs"]
 
 
 class LineProgram:

@@ -4,6 +4,7 @@
 #include <barrier>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -30,7 +31,8 @@ absl::Status Unknown(const std::string& what, const std::string& value, const st
 }
 
 absl::StatusOr<StepRule> RuleOf(const Json& request) {
-  return ValueOf("rule", request.value("rule", "open-loop"), kStepRules);
+  return ValueOf("rule", request.value("rule", "open-loop"),
+                 {StepRule::kOpenLoop, StepRule::kLineSearch});
 }
 
 // "auto": whichever the engine chooses, iteration by iteration.
@@ -192,7 +194,8 @@ absl::StatusOr<Json> DeviceMeasures::Iterations(const Json& request) {
   int64_t capture_failures = 0;
   const Stopwatch watch;
   double per_run = 0;  // a repetition that would not fit the time is not begun
-  for (int64_t i = 0; i < repetitions && watch.seconds() + per_run <= steps.seconds; ++i) {
+  const double limit = request.value("all_seconds", std::numeric_limits<double>::infinity());
+  for (int64_t i = 0; i < repetitions && watch.seconds() + per_run <= limit; ++i) {
     SPARSEFW_RETURN_IF_ERROR(engine->Load(problem));
     SPARSEFW_ASSIGN_OR_RETURN(Json run, RunTimedSteps(*engine, steps));
     answer["runs"].push_back(std::move(run));

@@ -31,10 +31,12 @@ class DeviceMeasures {
 
  private:
   // {pattern, alpha 0.9, rule "open-loop", precision "fp32", form "auto", screened true,
-  //  iterations 200, marks [], warm_up 5, seconds 30, repetitions 1}; also called "forms"
+  //  iterations 200, marks [], warm_up 5, seconds 30, all_seconds, repetitions 1}; also called
+  //  "forms"
   // -> {load_seconds, runs: [[mark]], capture_failures}. A new engine is loaded
   // and evaluates where it stands, load_seconds, upload included; it takes
-  // warm_up steps; then every run is loaded anew. Only runs that fit `seconds` are begun.
+  // warm_up steps; then every run is loaded anew. "all_seconds": no run is begun that would not
+  // fit.
   absl::StatusOr<Json> Iterations(const Json& request);
 
   // {pattern, alpha 0.9, steps 100, precision "fp32", seconds 30}

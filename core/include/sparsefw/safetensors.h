@@ -97,10 +97,10 @@ std::string FileBehindLinks(const std::string& path);
 bool IsDescriptor(const std::string& path);
 
 // Writes to a temporary file beside FileBehindLinks(path), then renames: a reader sees the
-// old file or the whole new one, and a failure leaves nothing behind, nor does a kill where the
-// file system has files without a name. Links stay. Tensors with larger elements come first in the
-// file, so that all of them are aligned. Errors: InvalidArgument size mismatch; a name twice,
-// reserved or not UTF-8;
+// old file or the whole new one, and a failure leaves nothing behind. Nor does a kill before the
+// rename, where the file system has files without a name. Links stay. Tensors with larger
+// elements come first in the file, so that all of them are aligned.
+// Errors: InvalidArgument size mismatch; a name twice, reserved or not UTF-8;
 //         header over kMaxHeaderBytes; a path that is there and no regular
 //         file; ResourceExhausted disk full; PermissionDenied; NotFound the
 //         folder; each names the path.

@@ -32,14 +32,13 @@ using io::TensorError;
 // A file that is gone again unless it was put in its place.
 class TemporaryFile {
  public:
-  // Beside the target: a rename does not cross file systems. Without a name where the file system
-  // has such files: then nothing is left of a program that is killed.
-  static absl::StatusOr<TemporaryFile> Create(const std::string& target) {
+  // Beside the target: a rename does not cross file systems. Unless `named`, without a name where
+  // the file system has such files: then nothing is left of a program that is killed.
+  static absl::StatusOr<TemporaryFile> Create(const std::string& target, bool named) {
     TemporaryFile file;
     // Not mkstemp: the result has the permissions of any new file of this user.
-    file.fd_ = open(FolderOf(target).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
-    if (file.fd_ >= 0 && access(file.Descriptor().c_str(), F_OK) == 0) return file;
-    if (file.fd_ >= 0) close(std::exchange(file.fd_, -1));
+    if (!named) file.fd_ = open(FolderOf(target).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (file.fd_ >= 0) return file;
     SPARSEFW_RETURN_IF_ERROR(file.TakeName(target, [&file](const char* name) {
       file.fd_ = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       return file.fd_ >= 0;
@@ -68,20 +67,22 @@ class TemporaryFile {
   }
 
   // On disk before it gets its name: after a crash the name never stands for a
-  // half-written file.
-  absl::Status MoveTo(const std::string& target) {
+  // half-written file. False: the file has no name and gets none, as some network file systems and
+  // confinements have it, and machines without /proc.
+  absl::StatusOr<bool> MoveTo(const std::string& target) {
     if (fsync(fd_) != 0) return FileError(target, "written", errno);
-    if (path_.empty()) {
-      SPARSEFW_RETURN_IF_ERROR(TakeName(target, [this](const char* name) {
-        return linkat(AT_FDCWD, Descriptor().c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
-      }));
-    }
+    const std::string own = absl::StrFormat("/proc/self/fd/%d", fd_);
+    const auto link = [&own](const char* name) {
+      return linkat(AT_FDCWD, own.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+    };
+    if (path_.empty() && !TakeName(target, link).ok()) return false;
     if (close(std::exchange(fd_, -1)) != 0) return FileError(target, "written", errno);
     std::error_code error;
     std::filesystem::rename(path_, target, error);
     if (error) return FileError(target, "replaced", error.value());
     path_.clear();
-    return SyncFolder(target);
+    SPARSEFW_RETURN_IF_ERROR(SyncFolder(target));
+    return true;
   }
 
  private:
@@ -91,8 +92,6 @@ class TemporaryFile {
     const std::filesystem::path folder = std::filesystem::path(target).parent_path();
     return folder.empty() ? "." : folder;
   }
-
-  std::string Descriptor() const { return absl::StrFormat("/proc/self/fd/%d", fd_); }
 
   // A name that `make` finds free; it sets errno.
   absl::Status TakeName(const std::string& target, absl::FunctionRef<bool(const char*)> make) {
@@ -237,6 +236,17 @@ absl::Status CheckTarget(const std::string& path) {
                                : "must be a regular file to write to; it is none");
 }
 
+// False: with `named`, it can be written.
+absl::StatusOr<bool> WriteParts(const std::string& path,
+                                std::span<const std::span<const std::byte>> parts, bool named) {
+  const std::string target = FileBehindLinks(path);
+  SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(target, named));
+  for (const std::span<const std::byte> part : parts) {
+    SPARSEFW_RETURN_IF_ERROR(file.Append(path, part));
+  }
+  return file.MoveTo(target);
+}
+
 absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> tensors,
                    const std::map<std::string, std::string>& metadata) {
   SPARSEFW_RETURN_IF_ERROR(CheckTensors(path, tensors));
@@ -247,16 +257,13 @@ absl::Status Write(const std::string& path, std::span<const SafetensorsTensor> t
   SPARSEFW_ASSIGN_OR_RETURN(const std::string header, HeaderText(path, ordered, metadata));
   SPARSEFW_RETURN_IF_ERROR(CheckTarget(path));
 
-  const std::string target = FileBehindLinks(path);
-  SPARSEFW_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::Create(target));
   const uint64_t length = header.size();
   static_assert(sizeof(length) == io::kLengthBytes);
-  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(&length, 1))));
-  SPARSEFW_RETURN_IF_ERROR(file.Append(path, std::as_bytes(std::span(header))));
-  for (const SafetensorsTensor* tensor : ordered) {
-    SPARSEFW_RETURN_IF_ERROR(file.Append(path, tensor->bytes));
-  }
-  return file.MoveTo(target);
+  std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(&length, 1)),
+                                                   std::as_bytes(std::span(header))};
+  for (const SafetensorsTensor* tensor : ordered) parts.push_back(tensor->bytes);
+  SPARSEFW_ASSIGN_OR_RETURN(const bool written, WriteParts(path, parts, /*named=*/false));
+  return written ? absl::OkStatus() : WriteParts(path, parts, /*named=*/true).status();
 }
 
 }  // namespace

@@ -1,10 +1,16 @@
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -192,6 +198,52 @@ class FileSizeLimit {
   rlimit old_ = {};
   void (*old_handler_)(int) = nullptr;
 };
+
+// Lets linkat, and files without a name too if `unnamed`, fail in this process from now on, as on
+// some network file systems.
+void Refuse(bool unnamed) {
+  constexpr auto kNumber = static_cast<uint32_t>(offsetof(seccomp_data, nr));
+  constexpr auto kFlags = static_cast<uint32_t>(offsetof(seccomp_data, args) + 2 * 8);
+  constexpr uint32_t kUnnamed = O_TMPFILE & ~O_DIRECTORY;
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unnamed ? SYS_openat : uint32_t{0xffff}, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kUnnamed, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {static_cast<uint16_t>(std::size(rules)), rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    std::exit(77);
+  }
+}
+
+TEST_F(SafetensorsWriterTest, FilesThatGetNoNameLaterAreWrittenWithOne) {
+  const std::vector<SafetensorsTensor> tensors = {{"w", DType::kF32, {6}, Bytes(floats_)}};
+  for (const bool unnamed : {false, true}) {
+    const auto write = [&] {
+      Refuse(unnamed);
+      std::exit(WriteSafetensors(path_, tensors, {}).ok() ? 0 : 1);
+    };
+    EXPECT_EXIT(write(), ::testing::ExitedWithCode(0), "") << unnamed;
+    SPARSEFW_EXPECT_OK(SafetensorsFile::Open(path_));
+    EXPECT_EQ(folder_.Count(), 1U) << "a temporary file is left";
+    std::filesystem::remove(path_);
+    const auto fail = [&] {
+      Refuse(unnamed);
+      std::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit = {16, 16};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      std::exit(WriteSafetensors(path_, tensors, {}).ok() ? 1 : 0);
+    };
+    EXPECT_EXIT(fail(), ::testing::ExitedWithCode(0), "") << unnamed;
+    EXPECT_EQ(folder_.Count(), 0U) << "a temporary file is left";
+  }
+}
 
 // SIGXFSZ, which is not ignored here, comes in the middle of the data.
 TEST_F(SafetensorsWriterTest, AProgramThatIsKilledLeavesNothing) {

@@ -53,6 +53,7 @@ class DeviceAlternation {
         penalty_(groups_.total_kept),
         arrays_(context.stream()),
         memory_({.rows = {.rows = layer.rows, .cols = layer.cols, .stride = layer.stride}}) {}
+  DeviceAlternation(const DeviceAlternation&) = delete;  // it refers to its own members
 
   absl::Status Allocate() {
     LayOut(memory_, arrays_);

@@ -66,6 +66,7 @@ class RowConjugateGradients {
     panel_.stride = layer.stride;
     panel_.solved_before = solved_before;
   }
+  RowConjugateGradients(const RowConjugateGradients&) = delete;  // it refers to its own members
 
   // For panels of at most `rows` rows.
   absl::Status Allocate(int64_t rows) {

@@ -67,6 +67,7 @@ class SwapRefinement {
   SwapRefinement(const DeviceLayer<Real>& layer, const RefineRequest& request,
                  const ExecutionContext& context)
       : layer_(layer), request_(request), context_(context), arrays_(context.stream()) {}
+  SwapRefinement(const SwapRefinement&) = delete;  // it refers to its own members
 
   // Errors: Cancelled
   absl::Status Load(const EngineProblem& problem, const Mask& start) {

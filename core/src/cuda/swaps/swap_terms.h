@@ -3,7 +3,8 @@
 //   dL(p out, q in) = 2 w_p E_p + w_p^2 G_pp - 2 w_q E_q + w_q^2 G_qq - 2 w_p w_q G_pq
 //                   = OutTerm(p) + WithPartner(InTerm(q), p)
 //
-// core/src/frank_wolfe/swap_tolerance.h has the definitions, core/src/cpu/swaps/swap_row.h the same for the CPU.
+// core/src/frank_wolfe/swap_tolerance.h has the definitions, core/src/cpu/swaps/swap_row.h the same
+// for the CPU.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_TERMS_H_
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_TERMS_H_
 
