@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
+#include "sparsefw/crc32c.h"
 #include "sparsefw/iteration_state.h"
 #include "sparsefw/options.h"
 #include "sparsefw/status_macros.h"
@@ -84,23 +85,25 @@ struct Numbers {
   int64_t last_report = 0;
   double threshold_residual = 0;
   absl::Duration elapsed;
+  int64_t fixed_crc = 0;  // the losses do not depend on the fixed set, the iterations do
 };
 
 // Calls visit with them in the order of the bytes. Another order, or number, is another format.
 template <typename Visit>
 auto VisitNumbers(Numbers& numbers, Visit&& visit) {
-  auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed] = numbers;
+  auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed, fixed_crc] =
+      numbers;
   return visit(next, stats.iteration, stats.relaxed_loss, stats.gap, stats.step_size,
                stats.lower_bound, stats.toggled, stats.reached_gap, stats.drift,
                stats.engine.capture_failures, summary.full_loss, summary.warm_start_loss,
                summary.rounded_loss, summary.final_loss, summary.swaps, summary.stop_cause,
                summary.candidate, summary.load_time, fixed_kept, last_report, threshold_residual,
                elapsed, stats.engine.screening.epochs, stats.engine.screening.iterations,
-               stats.engine.screening.active_share);
+               stats.engine.screening.active_share, fixed_crc);
 }
 
 // Each number as 8 bytes.
-using Words = std::array<int64_t, 25>;
+using Words = std::array<int64_t, 26>;
 
 template <typename T>
 int64_t WordOf(const T& value) {
@@ -194,6 +197,10 @@ absl::Status CheckpointLog::RestoreState() {
       CheckSameLoss("loss of pruning everything", result.full_loss, summary.full_loss));
   SPARSEFW_RETURN_IF_ERROR(
       CheckSameLoss("warm-start loss", result.warm_start_loss, summary.warm_start_loss));
+  if (saved.fixed_crc != Crc32c(state_.fixed.bytes())) {
+    return InvalidCheckpoint(
+        "a checkpoint must be of the same saliency; it has other fixed weights");
+  }
   SPARSEFW_ASSIGN_OR_RETURN(result.mask, ReadMask(*resume_, "best_mask", state_.warm));
   SPARSEFW_ASSIGN_OR_RETURN(state_.last_tried, ReadMask(*resume_, "last_mask", state_.warm));
   state_.stats = saved.stats;
@@ -224,7 +231,8 @@ absl::Status CheckpointLog::Write(CheckpointWriter& writer, Stage next) {
                                .fixed_kept = state_.fixed_kept,
                                .last_report = state_.last_report,
                                .threshold_residual = state_.threshold_residual,
-                               .elapsed = state_.limits.Elapsed()});
+                               .elapsed = state_.limits.Elapsed(),
+                               .fixed_crc = Crc32c(state_.fixed.bytes())});
   SPARSEFW_RETURN_IF_ERROR(writer.Begin({.sweep_point = state_.given.sweep_point,
                                          .iteration = state_.stats.iteration,
                                          .stage = WordOf(next)}));

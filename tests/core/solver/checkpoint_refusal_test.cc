@@ -1,4 +1,5 @@
 // Checkpoints that must not be resumed from, and sinks that fail.
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -129,6 +130,19 @@ TEST_F(CheckpointTest, OtherInputsAreRefused) {
   layer_.weights(3, 4) = weight;
   layer_.gram(5, 5) *= 1.001;
   ExpectRefused(good, "loss");
+}
+
+// The losses are the same: they depend on the warm start alone.
+TEST_F(CheckpointTest, AnotherSaliencyIsRefused) {
+  const Mask warm = *TopScores(layer_.weights.view(), problem_.pattern);
+  Matrix<float> saliency(12, 20);
+  std::copy_n(layer_.weights.data(), saliency.size(), saliency.data());
+  problem_.warm_mask = &warm;
+  problem_.saliency = saliency.view();
+  const std::vector<std::byte> good = FirstCheckpoint();
+  SPARSEFW_EXPECT_OK(Solve(good));
+  for (float& score : saliency.span()) score = -score;
+  ExpectRefused(good, "saliency");
 }
 
 TEST_F(CheckpointTest, AnotherEngineIsRefused) {
