@@ -25,11 +25,16 @@ constexpr alps::Effort kShortAlps = {.settled = 0.1, .single = true, .steps = 2}
 // The scores come from the start's weights. Those are gone before the search takes memory.
 absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
                                    const Matrix<float>& weights) {
-  SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
-                            ComputeSaliency(weights.view(), DiagonalOf(state.problem.gram),
-                                            {.method = SaliencyMethod::kWanda}));
-  return FixedSet(scores.view(), mask, state.problem.pattern,
-                  state.options.keep_fixed ? state.options.alpha : 0);
+  absl::StatusOr<Mask> fixed;
+  SPARSEFW_RETURN_IF_ERROR(ParallelContext(state.options.threads).Run([&]() -> absl::Status {
+    SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
+                              ComputeSaliency(weights.view(), DiagonalOf(state.problem.gram),
+                                              {.method = SaliencyMethod::kWanda}));
+    fixed = FixedSet(scores.view(), mask, state.problem.pattern,
+                     state.options.keep_fixed ? state.options.alpha : 0);
+    return absl::OkStatus();
+  }));
+  return fixed;
 }
 
 // The result of a few iterations of ALPS where it loses less than the start. The start stays where
