@@ -142,7 +142,10 @@ absl::Status ServerImpl::Open() {
   connection_events_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());
-  stores_->tensors().ReleaseTransientLeft();
+  // A job that cannot be looked up keeps its results.
+  stores_->tensors().ReleaseLeft([this](std::string_view job, std::string_view tenant) {
+    return jobs_->Has(job, tenant).value_or(true);
+  });
   FillContext(device);
   metrics_->SetGauges([this] { return ComputeGauges(); });
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
@@ -322,7 +325,8 @@ void ServerImpl::StartPeriodicWork() {
 
 void ServerImpl::CollectGarbage() {
   jobs_->CollectGarbage();
-  stores_->tensors().CollectGarbage();
+  // Nobody holds the inputs of jobs that a drain leaves to the next process.
+  if (!registry_.draining()) stores_->tensors().CollectGarbage();
   stores_->CompactDatabase();
   // A burst of calls leaves its peak in glibc's heap, which nothing else
   // returns to the system once TuneAllocator has raised its threshold.

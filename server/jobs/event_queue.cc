@@ -52,6 +52,11 @@ bool EventQueue::suspended() const {
   return suspended_ && pending_.empty();
 }
 
+bool EventQueue::goes_on() const {
+  MutexLock lock(mutex_);
+  return suspended_ && latest_ != nullptr && !IsTerminal(latest_->state);
+}
+
 std::shared_ptr<const Job> EventQueue::latest() const {
   MutexLock lock(mutex_);
   return latest_;

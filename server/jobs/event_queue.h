@@ -49,6 +49,8 @@ class EventQueue {
   void Suspend();
   // Suspended, and all events have been pulled.
   bool suspended() const;
+  // Suspended before its end, whatever is still to be pulled.
+  bool goes_on() const;
   // The job of the newest event, pulled or not.
   std::shared_ptr<const Job> latest() const;
 

@@ -7,6 +7,7 @@
 
 #include "server/jobs/job_spec.h"
 #include "server/runner/devices.h"
+#include "server/runner/sweep_results.h"
 #include "sparsefw/alps.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
@@ -116,7 +117,8 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
     most = std::max(most, second_start ? JointStartBytes(rows, cols) + both : both);
   }
   const bool shrunk = spec.options.shrinkage > 0;
-  return most + (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);
+  return most + KeptBytes(spec, rows, cols) +
+         (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);
 }
 
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,

@@ -32,8 +32,8 @@ bool SharesGram(const JobSpec& spec);
 // leave out, nor how many of a product the engines save.
 double JobCost(const JobSpec& spec, int64_t rows, int64_t cols);
 
-// Bytes of host memory while it runs: the most that any point needs. In a sweep an engine
-// still holds its copies of the layer while SparseGPT works.
+// Bytes of host memory while it runs: the most that any point needs, and what is kept of the
+// others. In a sweep an engine still holds its copies of the layer while SparseGPT works.
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
                      DType gram);
 

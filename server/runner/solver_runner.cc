@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -333,16 +332,7 @@ void SolverRunner::ReleaseInputs(const JobSpec& spec) {
   }
 }
 
-void SolverRunner::Discard(const Job& job) {
-  // Covers results of a run that was killed before its end was stored.
-  store_->DeleteResultsOf(job.name);
-  if (!job.result.has_value()) return;
-  std::set<std::string> names = {job.result->mask, job.result->pruned_weight};
-  for (const SweepOutcome& outcome : job.result->sweep) names.insert(outcome.result.mask);
-  for (const std::string& name : names) {
-    // A tensor that another job holds stays and expires later.
-    if (!name.empty()) store_->DeleteTensor(name).IgnoreError();
-  }
-}
+// Covers results of a run that was killed before its end was stored.
+void SolverRunner::Discard(const Job& job) { store_->DeleteResultsOf(job.name); }
 
 }  // namespace sparsefw::server

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "sparsefw/dtype.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
@@ -15,9 +14,6 @@
 
 namespace sparsefw::server {
 namespace {
-
-// Tensors expire shortly after the job's record, never before it.
-constexpr absl::Duration kResultMargin = absl::Minutes(1);
 
 TensorSpec MaskSpec(int64_t rows, int64_t cols) {
   return {TensorKind::kMask, DType::kBool, rows, cols, 0};
@@ -92,6 +88,21 @@ double ReturnedLoss(const SolveResult& solved) {
   return solved.weights.size() > 0 ? solved.reconstructed_loss : solved.final_loss;
 }
 
+bool MakesWeights(const SweepPoint& point) {
+  return HasOwnWeights(point.options.method) || point.options.reconstruct || point.options.joint;
+}
+
+// Why a job without any result has none. A stop counts before the errors of points that ended
+// before it: a job that is stopped is cancelled, or runs again.
+absl::Status WhyNone(const std::vector<SweepOutcome>& outcomes) {
+  const SweepOutcome* late = nullptr;
+  for (const SweepOutcome& outcome : outcomes) {
+    if (absl::IsCancelled(outcome.error)) return outcome.error;
+    if (late == nullptr && absl::IsDeadlineExceeded(outcome.error)) late = &outcome;
+  }
+  return late != nullptr ? late->error : outcomes.front().error;
+}
+
 // The stop cause of the whole job: that of a point that was cut short, if any.
 StopCause StopOf(const std::vector<SweepOutcome>& outcomes, StopCause of_best) {
   StopCause cause = of_best;
@@ -117,6 +128,16 @@ RoomNeed ResultRoom(const JobSpec& spec, const MatrixSpec& weight) {
   return need;
 }
 
+int64_t KeptBytes(const JobSpec& spec, int64_t rows, int64_t cols) {
+  if (spec.sweep.size() < 2) return 0;
+  const bool stored = spec.sweep_keep == SweepKeep::kAll;
+  const int64_t masks = stored ? (spec.return_pruned_weight ? 1 : 0) : MasksKept(spec);
+  const bool weights =
+      spec.return_pruned_weight && std::any_of(spec.sweep.begin(), spec.sweep.end(), MakesWeights);
+  return masks * ByteSize(MaskSpec(rows, cols)) +
+         (weights ? rows * cols * static_cast<int64_t>(sizeof(float)) : 0);
+}
+
 SweepResults::SweepResults(TensorStore* store, const Job& job, const TensorHandle& weight,
                            TensorRoom* room, std::span<const SweepPoint> points,
                            const ReportFunction& report)
@@ -129,11 +150,17 @@ SweepResults::Best* SweepResults::BestOf(const Pattern& pattern) {
   return nullptr;
 }
 
+SweepResults::Best& SweepResults::Returned() {
+  Best* const first = BestOf(points_.front().pattern);
+  return first != nullptr ? *first : best_.front();
+}
+
+// A result lives as long as its job, whose deletion takes it along.
 absl::StatusOr<std::string> SweepResults::Put(const TensorSpec& spec,
                                               std::span<const std::byte> bytes) {
-  const absl::Time expires = absl::Now() + job_.spec.result_ttl + kResultMargin;
-  SPARSEFW_ASSIGN_OR_RETURN(TensorInfo stored,
-                            store_->Put(spec, bytes, job_.owner, expires, room_, job_.name));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      TensorInfo stored,
+      store_->Put(spec, bytes, job_.owner, absl::InfiniteFuture(), room_, job_.name));
   return std::move(stored.name);
 }
 
@@ -142,12 +169,12 @@ absl::StatusOr<std::string> SweepResults::PutMask(const Mask& mask) {
 }
 
 // The new weights, or W with the removed weights set to zero.
-absl::StatusOr<std::string> SweepResults::PutWeights(const SolveResult& solved) {
+absl::StatusOr<std::string> SweepResults::PutWeights(const Best& best) {
   const TensorSpec& weight = weight_.info().spec;
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
-                            solved.weights.size() > 0
-                                ? WeightBytes(solved.weights, weight_.matrix().dtype())
-                                : PrunedWeight(weight_.matrix(), solved.mask));
+                            best.weights.size() > 0
+                                ? WeightBytes(best.weights, weight_.matrix().dtype())
+                                : PrunedWeight(weight_.matrix(), best.mask));
   return Put({TensorKind::kPrunedWeight, weight.dtype, weight.rows, weight.cols, 0}, bytes);
 }
 
@@ -170,13 +197,25 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
   }
   outcome.result.solve = *result;
   outcome.result.weights_updated = result->weights.size() > 0;
-  Best* const best = BestOf(points_[point].pattern);
-  if (best == nullptr) {
-    best_.push_back({point, *std::move(result)});
-  } else if (ReturnedLoss(*result) < ReturnedLoss(best->solved)) {
-    *best = {point, *std::move(result)};
-  }
+  Keep({point, ReturnedLoss(*result), std::move(result->mask), std::move(result->weights)});
   return absl::OkStatus();
+}
+
+void SweepResults::Keep(Best next) {
+  Best* const best = BestOf(points_[next.point].pattern);
+  if (best == nullptr) {
+    best_.push_back(std::move(next));
+  } else if (next.loss < best->loss) {
+    *best = std::move(next);
+  } else {
+    return;
+  }
+  const Best* const returned = job_.spec.return_pruned_weight ? &Returned() : nullptr;
+  for (Best& one : best_) {
+    if (&one == returned) continue;
+    one.weights = Matrix<float>();
+    if (job_.spec.sweep_keep == SweepKeep::kAll) one.mask = Mask();
+  }
 }
 
 std::vector<std::string> SweepResults::StoredMasks() const {
@@ -188,18 +227,18 @@ std::vector<std::string> SweepResults::StoredMasks() const {
 }
 
 absl::StatusOr<JobResult> SweepResults::Finish() {
-  if (best_.empty()) return outcomes_.front().error;
+  if (best_.empty()) return WhyNone(outcomes_);
   if (job_.spec.sweep_keep == SweepKeep::kBest) {
     for (const Best& best : best_) {
-      SPARSEFW_ASSIGN_OR_RETURN(outcomes_[best.point].result.mask, PutMask(best.solved.mask));
+      SPARSEFW_ASSIGN_OR_RETURN(outcomes_[best.point].result.mask, PutMask(best.mask));
     }
   }
-  const Best& best = best_.front();
+  const Best& best = Returned();
   JobResult result = outcomes_[best.point].result;
   result.best_point = static_cast<int>(best.point);
   result.solve.stop_cause = StopOf(outcomes_, result.solve.stop_cause);
   if (job_.spec.return_pruned_weight) {
-    if (absl::StatusOr<std::string> name = PutWeights(best.solved); name.ok()) {
+    if (absl::StatusOr<std::string> name = PutWeights(best); name.ok()) {
       result.pruned_weight = *std::move(name);
     } else {
       // The mask is worth keeping.

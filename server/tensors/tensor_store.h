@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -156,7 +157,7 @@ class TensorStore {
                                  TensorRoom* room = nullptr, std::string_view job = {});
   // Deletes what was Put for a job, which begins anew after an interruption that came
   // between its results and the record of its end. Returns how many; those that
-  // another job holds stay.
+  // another job holds go once it lets go of them.
   int64_t DeleteResultsOf(std::string_view job);
 
   // Errors: NotFound (TENSOR_NOT_FOUND)
@@ -176,11 +177,13 @@ class TensorStore {
   // while a handle of Acquire is held.
   absl::Status DeleteTensor(std::string_view name);
   // A job has ended: deletes its input if that is a tensor of UploadLife::kJob, so that only the
-  // result stays. While another job holds it, that one's end does, or the next start.
+  // result stays. While it is held still, CollectGarbage does later.
   void ReleaseTransient(std::string_view name);
-  // The same for all of them: called once the jobs of an earlier run hold their inputs again, and
-  // before there are new ones.
-  void ReleaseTransientLeft();
+  // Deletes what a kill has left: inputs of ended jobs, and results of jobs that `has_job` does not
+  // know. Called once the jobs of an earlier run hold their inputs again, and before there are new
+  // ones.
+  using HasJob = std::function<bool(std::string_view job, std::string_view tenant)>;
+  void ReleaseLeft(const HasJob& has_job);
   struct Page {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;

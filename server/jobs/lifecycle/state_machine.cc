@@ -13,7 +13,12 @@ absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id
                                   std::string_view fingerprint, const JobRoom& room) {
   // Added before it is stored, so that a client that finds it in a list can watch it.
   parts_.table.Add(job);
-  const absl::Status stored = parts_.store.Insert(*job->Current(), request_id, fingerprint, room);
+  absl::Status stored;
+  {
+    // A drain that finds it waits, since it could not change what is not stored yet.
+    MutexLock lock(job->mutex);
+    stored = parts_.store.Insert(*job->job, request_id, fingerprint, room);
+  }
   if (!stored.ok()) {
     parts_.table.Remove(job->name);
     return stored;
@@ -229,11 +234,12 @@ bool StateMachine::Requeue(const JobPtr& job) {
     stored = Commit(*job, std::move(next));
     job->suspended = true;
     queued = job->job;
+    // Under the lock: a cancel would tell of its end first.
+    if (stored.ok()) announcer_.Tell(job, {JobEvent::Kind::kStateChange, queued});
   }
   Failpoint("job.requeued");
   if (stored.ok()) {
     parts_.listener.OnInterrupted(*queued);
-    announcer_.Tell(job, {JobEvent::Kind::kStateChange, queued});
   } else {
     parts_.listener.OnBackgroundError(*queued, stored);
   }

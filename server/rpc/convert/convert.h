@@ -22,6 +22,7 @@
 #include "sparsefw/v1/job.pb.h"
 #include "sparsefw/v1/prune_service.pb.h"
 #include "sparsefw/v1/tensor.pb.h"
+#include "sparsefw/v1/tensor_service.pb.h"
 
 namespace sparsefw::server {
 
@@ -47,6 +48,7 @@ v1::Upload ToProto(const UploadInfo& info);
 // Jobs.
 absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto);
 absl::StatusOr<JobFilter> FilterFromProto(const v1::ListJobsRequest& proto);
+absl::StatusOr<TensorFilter> FilterFromProto(const v1::ListTensorsRequest& proto);
 v1::JobSpec ToProto(const JobSpec& spec);
 v1::Job ToProto(const Job& job);
 // The job of progress and heartbeats has no spec, owner and shape: they do not change.

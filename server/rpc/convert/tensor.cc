@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "server/fields/option_fields.h"
@@ -22,6 +23,19 @@ absl::StatusOr<TensorKind> FromProto(v1::TensorKind kind, std::string_view field
   if (!v1::TensorKind_IsValid(kind)) return UnknownEnum(field, kind);
   if (kind != v1::TENSOR_KIND_UNSPECIFIED) return static_cast<TensorKind>(kind - 1);
   return Invalid("SPEC_INVALID", "%s must be set; got TENSOR_KIND_UNSPECIFIED", field);
+}
+
+absl::StatusOr<TensorFilter> FilterFromProto(const v1::ListTensorsRequest& proto) {
+  TensorFilter filter;
+  filter.owner = proto.owner();
+  for (const int kind : proto.kinds()) {
+    SPARSEFW_ASSIGN_OR_RETURN(const TensorKind converted,
+                              FromProto(static_cast<v1::TensorKind>(kind), "kinds"));
+    // A message has room for millions, and each would be compared with every tensor.
+    if (std::ranges::find(filter.kinds, converted) != filter.kinds.end()) continue;
+    filter.kinds.push_back(converted);
+  }
+  return filter;
 }
 
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {

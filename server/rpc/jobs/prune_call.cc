@@ -191,10 +191,14 @@ absl::StatusOr<Job> PruneCall::Submit() {
 }
 
 absl::Status PruneCall::Accept() {
+  if (!header_.request_id().empty()) {
+    // Before this one follows the job: another stream that ends meanwhile would cancel it.
+    shared_ = tenant() + '\n' + header_.request_id();
+    context().prune_streams.Enter(shared_);
+  }
   SPARSEFW_ASSIGN_OR_RETURN(const Job job, Submit());
   job_ = job.name;
   AddSubject({"", job_});
-  context().prune_streams.Enter(job_);
   StopReading();
   SPARSEFW_ASSIGN_OR_RETURN(
       events_, context().jobs->Watch(job_, 0, [weak = std::weak_ptr<PruneCall>(Self())] {
@@ -311,11 +315,18 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
 // Ends a call that has no job yet; the end of its job ends any other.
 void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
-  if (reading()) CloseLocked(ReactorRegistry::DrainingError());
+  if (!reading()) return;
+  sent_away_ = true;
+  CloseLocked(ReactorRegistry::DrainingError());
 }
 
 void PruneCall::CleanUp() {
-  const bool goes_on = events_ != nullptr && events_->suspended() && !events_->ended();
+  bool goes_on = events_ != nullptr && events_->goes_on();
+  {
+    // The job was accepted while the drain closed the call.
+    MutexLock lock(mutex_);
+    goes_on |= sent_away_;
+  }
   events_.reset();
   if (!taken_) {
     // Only what this stream sent: a name in its header may be that of anybody.
@@ -325,9 +336,8 @@ void PruneCall::CleanUp() {
     }
   }
   reader_.reset();
-  if (job_.empty()) return;
-  const bool last = context().prune_streams.Leave(job_);
-  if (!last || stage_ == Stage::kDone || header_.detach() || goes_on) return;
+  const bool last = shared_.empty() || context().prune_streams.Leave(shared_);
+  if (job_.empty() || !last || stage_ == Stage::kDone || header_.detach() || goes_on) return;
   // Closed before its end, and nobody else follows the job, nor does the next process
   // run it for a client that comes back. It may have been
   // deleted meanwhile, which is as good.

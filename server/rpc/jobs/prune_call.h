@@ -87,7 +87,9 @@ class PruneCall final
   bool taken_ = false;  // what was received belongs to a job
 
   std::shared_ptr<EventQueue> events_;
-  std::string job_;  // empty: not accepted yet
+  std::string job_;     // empty: not accepted yet
+  std::string shared_;  // in prune_streams; empty: no other stream can follow the job
+  bool sent_away_ ABSL_GUARDED_BY(mutex_) = false;  // by a drain
   std::optional<ChunkReader> reader_;
   bool writing_ = false;
   grpc::ByteBuffer wire_;  // the response; also used by the write under way

@@ -98,8 +98,9 @@ struct RpcContext {
   std::function<void(const RpcRecord&)> log;
   std::atomic<int64_t> watchers{0};
   SharedNames sums;  // uploads that SumGrams is making
-  // Jobs whose Prune streams are open. Streams with one request id share one job: a client that
-  // repeats a broken call must not lose it because the server notices late that the first is gone.
+  // Tenant and request id of open Prune streams. Those with one request id share one job: a client
+  // that repeats a broken call must not lose it because the server notices late that the first is
+  // gone.
   SharedNames prune_streams;
   std::unique_ptr<CallThreads> threads;  // the last member: their work ends before the rest
 };

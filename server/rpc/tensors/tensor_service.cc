@@ -44,11 +44,8 @@ absl::StatusOr<v1::CreateUploadResponse> CreateUpload(RpcContext& context,
 absl::StatusOr<v1::ListTensorsResponse> ListTensors(RpcContext& context, const UnaryCaller& caller,
                                                     const v1::ListTensorsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  TensorFilter filter{caller.tenant, {}, request.owner()};
-  for (const int kind : request.kinds()) {
-    SPARSEFW_ASSIGN_OR_RETURN(filter.kinds.emplace_back(),
-                              FromProto(static_cast<v1::TensorKind>(kind), "kinds"));
-  }
+  SPARSEFW_ASSIGN_OR_RETURN(TensorFilter filter, FilterFromProto(request));
+  filter.tenant = caller.tenant;
   SPARSEFW_ASSIGN_OR_RETURN(const TensorStore::Page page,
                             context.tensors->ListTensors(page_size, request.page_token(), filter));
   v1::ListTensorsResponse response;

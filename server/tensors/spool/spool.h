@@ -121,8 +121,10 @@ class Spool {
   // SpoolFile::Write
   virtual absl::StatusOr<std::string> Owner() const = 0;
   virtual absl::Status SetOwner(std::string_view store) = 0;
-  // The file is a part again: its record is about to be deleted. Does nothing where it cannot.
+  // The file is a part again: its record is about to be deleted. Does nothing where it cannot. A
+  // power loss may undo it until SyncNames.
   virtual void Release(std::string_view id) = 0;
+  virtual void SyncNames() = 0;
   // Removes a file that is in nobody's hands.
   virtual absl::Status Remove(std::string_view id) = 0;
   // The tensor is deleted but for its record, which cannot be deleted now. Where there is no room

@@ -300,6 +300,9 @@ class FolderSpool final : public Spool {
     (void)renameat(fd, kept->c_str(), fd, part->c_str());
   }
 
+  // A hint, as the names are: without it the next start may ask for a decision.
+  void SyncNames() override { (void)fsync(folder_->fd.get()); }
+
   absl::Status Remove(std::string_view id) override {
     for (const std::string_view suffix : {kKeptSuffix, kPartSuffix}) {
       SPARSEFW_ASSIGN_OR_RETURN(const std::string name, NameOfFile(id, suffix));

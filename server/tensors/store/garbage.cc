@@ -38,6 +38,7 @@ void TensorStore::Dispose(const StoredTensors& tensors) {
     for (size_t i = begin; i < end; ++i) ids.push_back(tensors[i]->origin().id);
     // A kill leaves files without records, and no start may take them for somebody's.
     for (const std::string& id : ids) spool_->Release(id);
+    if (catalog_.durable()) spool_->SyncNames();
     for (size_t i = begin; i < end; ++i) {
       if (tensors[i]->unchecked() && tensors[i]->TakeReport()) unchecked_.fetch_sub(1);
     }
@@ -53,19 +54,27 @@ void TensorStore::ReleaseTransient(std::string_view name) {
     MutexLock lock(mutex_);
     const std::shared_ptr<StoredTensor> found = tensors_.Find(IdOf(name, kTensorPrefix));
     if (found == nullptr || !found->origin().transient) return;
+    found->Abandon();
   }
   DeleteTensor(name).IgnoreError();
 }
 
-void TensorStore::ReleaseTransientLeft() {
+void TensorStore::ReleaseLeft(const HasJob& has_job) {
   StoredTensors all;
   {
     MutexLock lock(mutex_);
     for (const auto& [number, tensor] : tensors_) {
-      if (tensor->origin().transient) all.push_back(tensor);
+      if (tensor->origin().transient || !tensor->origin().job.empty()) all.push_back(tensor);
     }
   }
-  for (const auto& tensor : all) ReleaseTransient("tensors/" + tensor->origin().id);
+  for (const auto& tensor : all) {
+    const Origin& origin = tensor->origin();
+    if (origin.transient) {
+      DeleteTensor("tensors/" + origin.id).IgnoreError();  // one that is held goes with its job
+    } else if (!has_job(origin.job, origin.owner.tenant)) {
+      DeleteResultsOf(origin.job);
+    }
+  }
 }
 
 void TensorStore::CollectGarbage() {

@@ -51,8 +51,11 @@ class StoredTensor {
   absl::Time use_time() const;  // steady
   absl::Time expire_time() const;
   bool Expired(absl::Time steady, absl::Time expiry) const {
-    return expire_time() <= (idle_ttl_ == absl::InfiniteDuration() ? expiry : steady);
+    return abandoned_.load(std::memory_order_relaxed) ||
+           expire_time() <= (idle_ttl_ == absl::InfiniteDuration() ? expiry : steady);
   }
+  // The job that it belongs to is gone: it expires as soon as nobody holds it.
+  void Abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   TensorInfo Info() const;
   void Touch(absl::Time steady);
 
@@ -92,6 +95,7 @@ class StoredTensor {
   std::atomic<int64_t> use_time_ns_;
   mutable std::atomic<bool> unchecked_;
   std::atomic<bool> reported_{false};
+  std::atomic<bool> abandoned_{false};
   mutable Mutex map_mutex_;
   mutable std::weak_ptr<const MappedBytes> mapped_ ABSL_GUARDED_BY(map_mutex_);
   mutable Mutex bytes_mutex_;

@@ -182,6 +182,7 @@ void TensorStore::Forget(const Upload& upload) {
   accounts_.CloseUpload(origin.owner.tenant);
   if (!upload.recorded()) return;
   spool_->Release(origin.id);
+  spool_->SyncNames();
   DeleteRecords({origin.id});
 }
 
@@ -227,8 +228,10 @@ int64_t TensorStore::DeleteResultsOf(std::string_view job) {
   StoredTensors results;
   {
     MutexLock lock(mutex_);
-    results = tensors_.TakeIf([job](const StoredTensor& tensor) {
-      return tensor.origin().job == job && tensor.references() == 0;
+    results = tensors_.TakeIf([job](StoredTensor& tensor) {
+      if (tensor.origin().job != job) return false;
+      tensor.Abandon();
+      return tensor.references() == 0;
     });
   }
   if (!results.empty()) Dispose(results);

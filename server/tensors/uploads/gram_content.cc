@@ -59,28 +59,6 @@ class FileWriter {
   uint32_t crc32c_ = 0;
 };
 
-// Rows of doubles, as the dtype of the result.
-absl::Status WriteResult(GramAccumulator& sum, DType dtype, FileWriter& writer) {
-  const int64_t cols = sum.d_in();
-  std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
-  std::vector<float> floats;
-  for (int64_t row = 0; row < cols; row += kBlockRows) {
-    const int64_t rows = std::min(kBlockRows, cols - row);
-    SPARSEFW_RETURN_IF_ERROR(sum.CopyRows(row, rows, doubles.data()));
-    const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
-    SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, dtype));
-    if (dtype == DType::kF64) {
-      SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(block)));
-      continue;
-    }
-    floats.resize(block.size());
-    std::ranges::transform(block, floats.begin(),
-                           [](double value) { return static_cast<float>(value); });
-    SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(floats))));
-  }
-  return absl::OkStatus();
-}
-
 class GramContent final : public UploadContent {
  public:
   GramContent(const GramSpec& spec, ContentRoom room, std::shared_ptr<Accumulators> accumulators)
@@ -166,7 +144,7 @@ class GramContent final : public UploadContent {
     SPARSEFW_RETURN_IF_ERROR(MakeSum());
     FileWriter writer(*file_);
     try {
-      SPARSEFW_RETURN_IF_ERROR(WriteResult(*sum_.accumulator, spec_.gram_dtype, writer));
+      SPARSEFW_RETURN_IF_ERROR(WriteResult(writer));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("the result of a Gram accumulation");
     }
@@ -205,14 +183,26 @@ class GramContent final : public UploadContent {
         std::memcpy(aligned.data(), data, tokens.size());
         data = reinterpret_cast<const std::byte*>(aligned.data());
       }
-      return sum_.accumulator->Add(ConstMatrixView(data, dtype, count, spec_.d_in));
+      return OfDevice(sum_.accumulator->Add(ConstMatrixView(data, dtype, count, spec_.d_in)));
     } catch (const std::bad_alloc&) {
       return OutOfMemory("a chunk of activations");
     }
   }
 
+  // An answer of the accumulator, which a device that fails leaves in no defined state: what is
+  // saved, if anything can be, is summed on in a new one. The client sends the rest again.
+  absl::Status OfDevice(absl::Status status) {
+    if (status.ok() || absl::IsInvalidArgument(status)) return status;
+    if (sums_ == nullptr && saved_.committed > 0) return status;
+    sum_.accumulator.reset();
+    sum_.room.ShrinkTo(0);
+    appended_ = saved_.committed;
+    return status;
+  }
+
   // The sum of the saved tokens, where there is none yet.
   absl::Status MakeSum();
+  absl::Status WriteResult(FileWriter& writer);
   absl::Status RestoreSum(GramAccumulator& sum) const;
 
   const GramSpec spec_;
@@ -232,6 +222,28 @@ absl::Status GramContent::MakeSum() {
     sum_ = std::move(sum);
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the sum of a Gram accumulation");
+  }
+  return absl::OkStatus();
+}
+
+// Rows of doubles, as the dtype of the result.
+absl::Status GramContent::WriteResult(FileWriter& writer) {
+  const int64_t cols = spec_.d_in;
+  std::vector<double> doubles(static_cast<size_t>(std::min(kBlockRows, cols) * cols));
+  std::vector<float> floats;
+  for (int64_t row = 0; row < cols; row += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, cols - row);
+    SPARSEFW_RETURN_IF_ERROR(OfDevice(sum_.accumulator->CopyRows(row, rows, doubles.data())));
+    const std::span<const double> block(doubles.data(), static_cast<size_t>(rows * cols));
+    SPARSEFW_RETURN_IF_ERROR(CheckGramRows(block, row, cols, spec_.gram_dtype));
+    if (spec_.gram_dtype == DType::kF64) {
+      SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(block)));
+      continue;
+    }
+    floats.resize(block.size());
+    std::ranges::transform(block, floats.begin(),
+                           [](double value) { return static_cast<float>(value); });
+    SPARSEFW_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(floats))));
   }
   return absl::OkStatus();
 }
@@ -269,8 +281,10 @@ absl::StatusOr<UploadProgress> GramContent::Save() {
   NewSpoolFile file(std::move(made));
   FileWriter writer(*file);
   try {
-    SPARSEFW_RETURN_IF_ERROR(sum_.accumulator->SaveState(
-        [&](std::span<const std::byte> bytes) { return writer.Append(bytes); }));
+    absl::Status written;
+    const absl::Status state = sum_.accumulator->SaveState(
+        [&](std::span<const std::byte> bytes) { return written = writer.Append(bytes); });
+    SPARSEFW_RETURN_IF_ERROR(written.ok() ? OfDevice(state) : written);
     SPARSEFW_RETURN_IF_ERROR(writer.Flush());
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the state of a Gram accumulation");

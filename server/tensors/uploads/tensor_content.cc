@@ -50,6 +50,7 @@ class TensorContent final : public UploadContent {
     }
     file_ = *std::move(file);
     appended_ = saved_ = progress;
+    synced_ = progress.committed;
     recovered_ = true;
     return absl::OkStatus();
   }
@@ -70,14 +71,18 @@ class TensorContent final : public UploadContent {
   UploadProgress appended() const override { return appended_; }
   int64_t unsaved_bytes() const override { return appended_.committed - saved_.committed; }
   absl::StatusOr<UploadProgress> Save() override {
-    SPARSEFW_RETURN_IF_ERROR(file_->Sync());
+    SPARSEFW_RETURN_IF_ERROR(Sync());
     return appended_;
   }
 
   bool IsWrong(uint32_t total_crc32c) const override {
     return appended_.committed == size_ && total_crc32c != appended_.crc32c;
   }
-  void Restart() override { appended_ = saved_ = UploadProgress(); }
+  void Restart() override {
+    appended_ = saved_ = UploadProgress();
+    synced_ = 0;
+    lost_ = absl::OkStatus();
+  }
 
   absl::StatusOr<FinishedContent> Finish(std::optional<uint32_t> total_crc32c) override {
     if (appended_.committed != size_) {
@@ -92,7 +97,7 @@ class TensorContent final : public UploadContent {
                     "0x%08x; got 0x%08x",
                     size_, appended_.crc32c, *total_crc32c);
     }
-    if (room_.durable) SPARSEFW_RETURN_IF_ERROR(file_->Sync());
+    if (room_.durable) SPARSEFW_RETURN_IF_ERROR(Sync());
     return FinishedContent{spec_, appended_.crc32c};
   }
 
@@ -101,6 +106,20 @@ class TensorContent final : public UploadContent {
   }
 
  private:
+  // The kernel tells of bytes that it could not write once, and takes them for written then. So
+  // nothing since the last sync counts any more, and the client sends it again. It cannot where it
+  // was told of such bytes, as that of a stream whose progress is not recorded.
+  absl::Status Sync() {
+    SPARSEFW_RETURN_IF_ERROR(lost_);
+    if (absl::Status synced = file_->Sync(); !synced.ok()) {
+      if (synced_ < saved_.committed) lost_ = synced;
+      appended_ = saved_;
+      return synced;
+    }
+    synced_ = appended_.committed;
+    return absl::OkStatus();
+  }
+
   // Bytes that were sent before must be what they were then.
   absl::Status Compare(int64_t offset, std::span<const std::byte> again) const {
     std::vector<std::byte> known(std::min(again.size(), kCompareBytes));
@@ -121,6 +140,8 @@ class TensorContent final : public UploadContent {
   const TensorSpec spec_;
   const int64_t size_;
   UploadProgress appended_;
+  int64_t synced_ = 0;      // bytes
+  absl::Status lost_;       // why the upload can never be finished
   bool recovered_ = false;  // some bytes are of an earlier run
 };
 

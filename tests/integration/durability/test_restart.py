@@ -13,7 +13,7 @@ import pytest
 from support.layers import ENDLESS, QUIET
 from support.processes import BIN_DIR, HANG, Cli, finish, in_time, wait_until
 from support.refusals import loopback, refuses
-from support.rpc import Client, crc32c, error_info, job_pb2, prune_service_pb2, tensor_pb2, tensor_service_pb2
+from support.rpc import Client, error_info, job_pb2, prune_service_pb2, prune_stream, tensor_service_pb2
 
 FAILPOINTS = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
 
@@ -289,25 +289,6 @@ def test_a_cancelled_job_does_not_run_again(start_server, big_layer):
     runs(Cli(again.address), queued)
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=queued), timeout=HANG)
     client.close()
-
-
-def prune_stream(client, layer, detach, iterations=1 << 40):
-    """The responses of a Prune call and the name of its job, which does not end."""
-    spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
-    spec.pattern.per_row.sparsity = 0.5
-    spec.sparsefw.iterations = iterations
-    header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
-    requests = [prune_service_pb2.PruneRequest(header=header)]
-    for name, array, kind in (("weight", layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT),
-                              ("gram", layer.gram, tensor_pb2.TENSOR_KIND_GRAM)):
-        getattr(header, name).CopyFrom(tensor_pb2.TensorSpec(
-            kind=kind, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape))
-        data = array.tobytes()
-        requests.append(prune_service_pb2.PruneRequest(**{name: tensor_pb2.Chunk(
-            offset=0, data=data, crc32c=crc32c(data))}))
-    requests[0].header.CopyFrom(header)
-    responses = client.jobs.Prune(iter(requests))
-    return responses, next(responses).accepted.job
 
 
 def test_a_detached_job_that_is_killed_at_its_end_runs_again(start_server, layer):

@@ -90,6 +90,25 @@ def chunks(upload, data, begin=0, chunk=65536, finish=True):
         first = False
 
 
+def prune_stream(client, layer, detach, iterations=1 << 40):
+    """The responses of a Prune call and the name of its job, which does not end."""
+    spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
+    spec.pattern.per_row.sparsity = 0.5
+    spec.sparsefw.iterations = iterations
+    header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
+    requests = [prune_service_pb2.PruneRequest(header=header)]
+    for name, array, kind in (("weight", layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT),
+                              ("gram", layer.gram, tensor_pb2.TENSOR_KIND_GRAM)):
+        getattr(header, name).CopyFrom(tensor_pb2.TensorSpec(
+            kind=kind, dtype=tensor_pb2.DATA_TYPE_F32, dims=array.shape))
+        data = array.tobytes()
+        requests.append(prune_service_pb2.PruneRequest(**{name: tensor_pb2.Chunk(
+            offset=0, data=data, crc32c=crc32c(data))}))
+    requests[0].header.CopyFrom(header)
+    responses = client.jobs.Prune(iter(requests))
+    return responses, next(responses).accepted.job
+
+
 def error_info(error):
     """(code, reason, metadata) of an RpcError of ours."""
     details = dict(error.trailing_metadata())["grpc-status-details-bin"]

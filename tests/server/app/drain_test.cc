@@ -264,6 +264,30 @@ TEST(DrainTest, AStreamOfPruneIsSentAwayAndItsJobStays) {
   EXPECT_EQ(server.server->jobs().Get(job)->state, JobState::kQueued) << "not cancelled";
 }
 
+// It is closed at the end of the drain, with events that it has not taken.
+TEST(DrainTest, TheJobOfAStreamThatDoesNotReadStays) {
+  ServerConfig config;
+  config.fetch_grace = absl::Milliseconds(100);
+  TestServer server(config);
+  grpc::ChannelArguments no_window;
+  no_window.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1);
+  no_window.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::PruneService::NewStub(grpc::CreateCustomChannel(
+      server.server->address(), grpc::InsecureChannelCredentials(), no_window));
+  grpc::ClientContext context;
+  const auto stream = stub->Prune(&context);
+  v1::PruneRequest request;
+  *request.mutable_header()->mutable_spec() = server.Endless();
+  ASSERT_TRUE(stream->Write(request));
+  const auto jobs = [&] { return server.server->jobs().List({}, 10, "")->jobs; };
+  ASSERT_TRUE(
+      Eventually([&] { return jobs().size() == 1 && jobs()[0].state == JobState::kRunning; }));
+  Drain(server, absl::ZeroDuration());
+  EXPECT_EQ(jobs()[0].state, JobState::kQueued);
+  context.TryCancel();
+  stream->Finish();
+}
+
 TEST(DrainTest, AHealthWatchDoesNotKeepItOpen) {
   TestServer server(DrainConfig());
   const auto health = grpc::health::v1::Health::NewStub(server.Connect());

@@ -64,10 +64,13 @@ TEST(EventQueueTest, ASuspendedQueueEndsWithoutAnEnd) {
   queue.Suspend();
   EXPECT_EQ(woken, 2);
   EXPECT_FALSE(queue.suspended());
+  EXPECT_TRUE(queue.goes_on()) << "whether or not its watcher reads";
   EXPECT_EQ(queue.Next()->kind, kSnapshot);
   EXPECT_EQ(queue.Next()->job->state, JobState::kQueued);
   EXPECT_TRUE(queue.suspended());
   EXPECT_FALSE(queue.ended());
+  queue.Push(Event(kStateChange, 3, JobState::kCancelled));
+  EXPECT_FALSE(queue.goes_on());
 }
 
 }  // namespace

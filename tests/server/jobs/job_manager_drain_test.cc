@@ -69,6 +69,41 @@ TEST_F(RecoveryTest, ARunningJobGoesBackToTheQueueAfterTheGrace) {
                           "recovered " + job.name, "started " + job.name));
 }
 
+// Every watcher learns of the states in their order.
+TEST_F(RecoveryTest, ACancelRightAfterTheReturnToTheQueueIsToldAfterIt) {
+  runner_.obey_stop = true;
+  listener_.on_interrupted = [this](const Job& job) {
+    EXPECT_EQ(manager_->Cancel(job.name)->state, JobState::kCancelled);
+  };
+  const Job job = SubmitRunning();
+  const auto watcher = Watch(job.name);
+  Drain(absl::ZeroDuration()).wait();
+  watcher->WaitForEnd();
+  EXPECT_THAT(watcher->states(),
+              ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kCancelled));
+}
+
+// A start would end the job of a stream for want of the stream.
+TEST_F(RecoveryTest, ADrainThatMeetsAJobBeforeItIsStoredLeavesItToTheNextProcess) {
+  std::future<void> drained;
+  store_.insert_fault = [&](const Job&) -> absl::Status {
+    drained = Drain(absl::Hours(1));
+    // Time for a drain that does not wait for the store.
+    for (int i = 0; i < 100 && listener_.errors().empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return absl::OkStatus();
+  };
+  JobSpec spec;
+  spec.ends_with_stream = true;
+  const Job job = Submit(spec);
+  drained.wait();
+  EXPECT_THAT(listener_.errors(), SizeIs(0));
+  EXPECT_FALSE(store_.Get(job.name)->spec.ends_with_stream);
+  EXPECT_EQ(StartAgain().queued, 1);
+  runner_.obey_stop = true;
+}
+
 // A process that ends meanwhile would leave the job to the next one without them.
 TEST_F(RecoveryTest, WhatAJobBroughtAlongStaysUntilItsEndIsStored) {
   const Job job = SubmitRunning();

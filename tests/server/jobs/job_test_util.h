@@ -122,7 +122,10 @@ class RecordingListener final : public JobListener {
   void OnAccepted(const Job& job) override { Add("accepted " + job.name); }
   void OnRecovered(const Job& job) override { Add("recovered " + job.name); }
   void OnStarted(const Job& job) override { Add("started " + job.name); }
-  void OnInterrupted(const Job& job) override { Add("interrupted " + job.name); }
+  void OnInterrupted(const Job& job) override {
+    Add("interrupted " + job.name);
+    if (on_interrupted) on_interrupted(job);
+  }
   void OnEnded(const Job& job) override { Add("ended " + job.name); }
   void OnBackgroundError(const Job&, const absl::Status& error) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -139,6 +142,8 @@ class RecordingListener final : public JobListener {
     std::lock_guard<std::mutex> lock(mutex_);
     return errors_;
   }
+
+  std::function<void(const Job&)> on_interrupted;  // set while no job is on its way
 
  private:
   void Add(std::string call) {

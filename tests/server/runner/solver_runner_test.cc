@@ -2,6 +2,8 @@
 #include "server/runner/solver_runner.h"
 
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "tests/server/tensors/faulty_spool.h"
@@ -47,6 +49,8 @@ class SolverRunnerTest : public ::testing::Test {
     options.max_tensors = max_tensors;
     options.budget_bytes = budget;
     options.gram_backend = *FindBackend("cpu");
+    options.now = [this] { return time_.Now(); };
+    options.steady_now = [this] { return time_.SteadyNow(); };
     auto folder = OpenSpoolFolder(folder_.File("spool"));
     ASSERT_THAT(folder, IsOk());
     auto store =
@@ -65,6 +69,7 @@ class SolverRunnerTest : public ::testing::Test {
     job_.spec.pattern = Pattern::PerRow(0.5);
     job_.spec.options.method = Method::kWanda;
     job_.spec.return_pruned_weight = true;
+    job_.name = "jobs/1";
     job_.create_time = absl::Now();
   }
   std::string Store(TensorKind kind, int64_t rows, const std::vector<float>& values) {
@@ -81,11 +86,14 @@ class SolverRunnerTest : public ::testing::Test {
     file.write(reinterpret_cast<const char*>(&value), 4);
     ASSERT_TRUE(file.flush().good());
   }
-  absl::StatusOr<JobResult> Run(JobRunner::Inputs& inputs, const Placement& placement = {}) {
-    return runner_->Run(job_, inputs, placement, StopSignal(), [](const ProgressReport&) {});
+  absl::StatusOr<JobResult> Run(
+      JobRunner::Inputs& inputs, const Placement& placement = {},
+      const std::function<void(const ProgressReport&)>& report = [](const ProgressReport&) {}) {
+    return runner_->Run(job_, inputs, placement, StopSignal(), report);
   }
 
   testing::TempFolder folder_;
+  FakeTime time_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   std::unique_ptr<TensorStore> store_;
   std::unique_ptr<SolverRunner> runner_;
@@ -104,7 +112,6 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
   EXPECT_EQ(store_->usage().used_bytes, before + kMaskBytes + kWeightBytes);
   inputs.reset();
   EXPECT_EQ(store_->usage().used_bytes, before + kMaskBytes + kWeightBytes);
-  job_.result = result;
   runner_->Discard(job_);
   EXPECT_EQ(store_->usage().used_bytes, before);
 }
@@ -280,6 +287,48 @@ TEST_F(SolverRunnerTest, AJobBeyondTheWorkingMemoryIsRefusedWithBothNumbers) {
       StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                "about " + std::to_string(needed) + " bytes", "running jobs may use 100 together"));
   EXPECT_EQ(store_->usage().used_bytes, kInputBytes);
+}
+
+// Until all points have ended.
+TEST_F(SolverRunnerTest, TheMasksThatASweepKeepsAreReserved) {
+  Open(1 << 20);
+  const auto needed = [this](bool of_one_pattern) {
+    job_.spec.sweep.clear();
+    for (int i = 0; i < 64; ++i) {
+      job_.spec.sweep.push_back({.pattern = Pattern::PerRow(of_one_pattern ? 0.5 : i / 64.0),
+                                 .options = {.method = Method::kWanda}});
+    }
+    const auto inputs = runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked);
+    EXPECT_THAT(inputs, IsOk());
+    return inputs.ok() ? (*inputs)->need.working_bytes : 0;
+  };
+  EXPECT_EQ(needed(false), needed(true) + 63 * kMaskBytes);
+}
+
+// The time that its results are kept for begins at its end, however long it runs.
+TEST_F(SolverRunnerTest, ResultsDoNotExpireBeforeTheirJob) {
+  Open(1 << 20);
+  job_.spec.result_ttl = absl::Seconds(60);
+  job_.spec.sweep_keep = SweepKeep::kAll;
+  for (const Method method : {Method::kWanda, Method::kSparseFw}) {
+    job_.spec.sweep.push_back({.pattern = Pattern::PerRow(0.5), .options = {.method = method}});
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const auto inputs, runner_->Prepare(job_.spec, Owner(), JobRunner::Values::kUnchecked));
+  bool reported = false;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const JobResult result, Run(*inputs, {}, [&](const ProgressReport& report) {
+        if (report.sweep_point != 1 || std::exchange(reported, true)) return;
+        time_.Advance(absl::Hours(24 * 10'000));  // beyond the real time too
+        store_->CollectGarbage();
+      }));
+  EXPECT_TRUE(reported);
+  time_.Advance(absl::Hours(1));
+  store_->CollectGarbage();
+  for (const SweepOutcome& outcome : result.sweep) {
+    EXPECT_THAT(store_->Acquire(outcome.result.mask), IsOk());
+  }
+  EXPECT_THAT(store_->Acquire(result.pruned_weight), IsOk());
 }
 
 // Placement::deadline is the only deadline of a run, whatever the options say.

@@ -209,13 +209,31 @@ TEST_F(DurableTensorsTest, TransientOnesThatNoJobHoldsGoInTheNextRun) {
   EXPECT_EQ(store_->usage().uploads, 0) << "those of streams end with the process";
   EXPECT_EQ(SpoolFiles(), 3U);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(auto held, store_->Acquire(of_job));
-  store_->ReleaseTransientLeft();
-  store_->ReleaseTransient(of_job);
+  store_->ReleaseLeft({});
   store_->ReleaseTransient(of_stream);
   EXPECT_THAT(Names(), ElementsAre(of_job, of_stream)) << "held, and not a job's";
   held.reset();
+  store_->CollectGarbage();
+  EXPECT_THAT(Names(), ElementsAre(of_job, of_stream)) << "its job may go on in the next run";
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(held, store_->Acquire(of_job));
   store_->ReleaseTransient(of_job);
+  EXPECT_THAT(Names(), ElementsAre(of_job, of_stream));
+  held.reset();  // by a job that was refused, say: nobody releases it once more
+  store_->CollectGarbage();
   EXPECT_THAT(Names(), ElementsAre(of_stream));
+}
+
+TEST_F(DurableTensorsTest, ResultsWithoutAJobGoInTheNextRun) {
+  const TensorInfo kept = Put("ab", absl::InfiniteFuture(), "jobs/1");
+  Put("cd", absl::InfiniteFuture(), "jobs/2");
+  Put("ef", absl::InfiniteFuture(), "jobs/2");
+  const TensorInfo of_none = Put("gh");
+  Kill();
+  store_->ReleaseLeft([](std::string_view job, std::string_view tenant) {
+    EXPECT_EQ(tenant, "acme");
+    return job == "jobs/1";
+  });
+  EXPECT_THAT(Names(), ElementsAre(of_none.name, kept.name));
 }
 
 TEST_F(DurableTensorsTest, ResultsOfAJobAreKnownAfterAKill) {

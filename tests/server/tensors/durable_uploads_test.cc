@@ -133,6 +133,7 @@ TEST_F(DurableUploadsTest, BytesThatCannotBeSyncedAreNotRecorded) {
   faults_->FailSync(DiskBroken());
   const int writes = catalog_->writes();
   EXPECT_THAT(store_->Commit(upload.name), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+  ASSERT_THAT(Write(upload.name, 0, "abcd"), IsOk());
   EXPECT_THAT(store_->Finish(upload.name, {}),
               StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
   EXPECT_THAT(store_->Put(WeightOf(2), BytesOf("ab"), {}, absl::InfiniteFuture()),
@@ -140,6 +141,44 @@ TEST_F(DurableUploadsTest, BytesThatCannotBeSyncedAreNotRecorded) {
   EXPECT_EQ(catalog_->writes(), writes);
   EXPECT_EQ(SpoolFiles(), 1U);
   faults_->FailSync(absl::OkStatus());
+}
+
+// The kernel tells of it once: a sync that succeeds afterwards says nothing about these bytes.
+TEST_F(DurableUploadsTest, BytesWhoseSyncFailedOnceAreSentAgain) {
+  const UploadInfo upload = NewUpload(WeightOf(6));
+  ASSERT_THAT(Write(upload.name, 0, "ab"), IsOk());
+  SPARSEFW_ASSERT_OK(store_->Commit(upload.name));
+  ASSERT_THAT(Write(upload.name, 2, "cd"), IsOk());
+  const int writes = catalog_->writes();
+  faults_->FailOneSync(DiskBroken());
+  const auto failed = store_->Commit(upload.name);
+  EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+  EXPECT_EQ(ReasonMetadataOf(failed.status())["committed_size"], "2");
+  EXPECT_EQ(store_->GetUpload(upload.name)->committed_size, 2);
+  EXPECT_EQ(catalog_->writes(), writes);
+  EXPECT_THAT(Write(upload.name, 4, "ef"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "OFFSET_GAP"));
+  EXPECT_EQ(*Write(upload.name, 2, "cdef"), 6);
+  faults_->FailOneSync(DiskBroken());
+  EXPECT_THAT(store_->Finish(upload.name, {}),
+              StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+  EXPECT_EQ(store_->GetUpload(upload.name)->committed_size, 2);
+  EXPECT_EQ(*Write(upload.name, 2, "cdef"), 6);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const TensorInfo tensor, store_->Finish(upload.name, {}));
+  EXPECT_EQ(Read(tensor.name), "abcdef");
+}
+
+// Its client was told of bytes that nothing has synced, and does not send them again.
+TEST_F(DurableUploadsTest, AnUploadOfAStreamWhoseSyncFailedNeverEnds) {
+  const auto created = store_->CreateUpload(WeightOf(4), "", kAlice, UploadLife::kStream);
+  const std::string name = std::get<UploadInfo>(*created).name;
+  ASSERT_THAT(Write(name, 0, "abcd"), IsOk());
+  EXPECT_EQ(store_->Commit(name)->committed_size, 4);
+  faults_->FailOneSync(DiskBroken());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(store_->Finish(name, {}), StatusIs(absl::StatusCode::kInternal, "SPOOL_FAILED"));
+    EXPECT_EQ(*Write(name, 0, "abcd"), 4);
+  }
 }
 
 TEST_F(DurableUploadsTest, AnUploadWithoutItsFileBeginsAnewOrIsDropped) {

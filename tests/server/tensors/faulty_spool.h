@@ -38,6 +38,11 @@ class Faults {
     MutexLock lock(mutex_);
     sync_ = std::move(status);
   }
+  // As the kernel does: the next one tells of the error, and those after it do not.
+  void FailOneSync(absl::Status status) {
+    MutexLock lock(mutex_);
+    one_sync_ = std::move(status);
+  }
   int syncs() {
     MutexLock lock(mutex_);
     return syncs_;
@@ -69,6 +74,7 @@ class Faults {
   absl::Status OnSync() {
     MutexLock lock(mutex_);
     ++syncs_;
+    if (!one_sync_.ok()) return std::exchange(one_sync_, absl::OkStatus());
     return sync_;
   }
   // How much of it is written, and what comes then.
@@ -96,6 +102,7 @@ class Faults {
   absl::Status create_ ABSL_GUARDED_BY(mutex_);
   absl::Status map_ ABSL_GUARDED_BY(mutex_);
   absl::Status sync_ ABSL_GUARDED_BY(mutex_);
+  absl::Status one_sync_ ABSL_GUARDED_BY(mutex_);
   int syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -153,6 +160,7 @@ class FaultySpool final : public Spool {
   absl::StatusOr<std::string> Owner() const override { return spool_->Owner(); }
   absl::Status SetOwner(std::string_view store) override { return spool_->SetOwner(store); }
   void Release(std::string_view id) override { spool_->Release(id); }
+  void SyncNames() override { spool_->SyncNames(); }
   absl::Status Remove(std::string_view id) override { return spool_->Remove(id); }
   void MarkDeleted(std::string_view id) override { spool_->MarkDeleted(id); }
   void UnmarkDeleted(std::string_view id) override { spool_->UnmarkDeleted(id); }

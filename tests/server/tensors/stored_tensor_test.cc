@@ -200,7 +200,7 @@ TEST_F(StoredTensorTest, ResultsOfAnInterruptedJobAreDeleted) {
   const std::string held = put("jobs/1");
   const std::string other = put("jobs/12");
   const std::string of_none = Put("ab").name;
-  const auto handle = store_->Acquire(held);
+  auto handle = store_->Acquire(held);
   EXPECT_EQ(store_->DeleteResultsOf("jobs/1"), 2);
   for (const std::string& name : {first, second}) {
     EXPECT_THAT(store_->GetTensor(name), StatusIs(absl::StatusCode::kNotFound));
@@ -210,6 +210,9 @@ TEST_F(StoredTensorTest, ResultsOfAnInterruptedJobAreDeleted) {
   }
   EXPECT_EQ(store_->DeleteResultsOf(""), 0);
   EXPECT_EQ(SpoolFiles(), 3U);
+  *handle = nullptr;
+  store_->CollectGarbage();
+  EXPECT_THAT(store_->GetTensor(held), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(StoredTensorTest, ListsThoseOfATenant) {

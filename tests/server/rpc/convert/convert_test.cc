@@ -57,6 +57,23 @@ TEST(ConvertTensorTest, KeepsSizesBeyond32Bits) {
   EXPECT_EQ(ToProto(*spec).SerializeAsString(), Weight().SerializeAsString());
 }
 
+// Each would be compared with every tensor, under the lock of the store.
+TEST(ConvertTensorTest, AListHasEachKindOnceHoweverOftenItIsNamed) {
+  v1::ListTensorsRequest request;
+  for (int i = 0; i < 100'000; ++i) {
+    request.add_kinds(static_cast<v1::TensorKind>(v1::TENSOR_KIND_WEIGHT + i % 5));
+  }
+  request.set_owner("alice");
+  const absl::StatusOr<TensorFilter> filter = FilterFromProto(request);
+  ASSERT_TRUE(filter.ok()) << filter.status();
+  EXPECT_EQ(filter->kinds,
+            (std::vector{TensorKind::kWeight, TensorKind::kGram, TensorKind::kSaliency,
+                         TensorKind::kMask, TensorKind::kPrunedWeight}));
+  EXPECT_EQ(filter->owner, "alice");
+  request.add_kinds(v1::TENSOR_KIND_UNSPECIFIED);
+  ExpectInvalid(FilterFromProto(request).status(), "SPEC_INVALID", "kinds");
+}
+
 TEST(ConvertTensorTest, NamesWhatIsWrong) {
   v1::TensorSpec spec = Weight();
   spec.set_kind(v1::TENSOR_KIND_UNSPECIFIED);
