@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import mmap
 import os
@@ -235,9 +236,15 @@ def _sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in it are on the disk from now on."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Names in it are on the disk from now on, where that can be asked for."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it may be written but not read
+        return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EROFS):  # what file systems say that cannot
+            raise
     finally:
         os.close(handle)

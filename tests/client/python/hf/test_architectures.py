@@ -188,10 +188,10 @@ def test_routers_stay_dense_unless_asked(client, family, router):
     assert len(report.layers) == 2 * (tiny.MATRICES[family] + 1)
 
 
-def layout_of_config(config, routers=False):
+def layout_of_config(config, routers=False, ignore=()):
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    layout = layout_of(model, ["lm_head", "conv_qk"], routers)
+    layout = layout_of(model, ["lm_head", "conv_qk", *ignore], routers)
     return [name.partition(".layers.1.")[2] for name in layout[1].dense], len(layout[1].matrices)
 
 
@@ -207,6 +207,21 @@ def test_all_layers_of_a_router_are_its_own():
         **common, num_key_value_heads=1, global_head_dim=8, intermediate_size=48, enable_moe_block=True, num_experts=8,
         top_k_experts=2, hidden_size_per_layer_input=0, num_kv_shared_layers=0)
     assert layout_of_config(gemma) == (["router.proj.weight"], 4 + 3 + 2 * 8)
+    # As many experts as hidden values: attention and the MLP end in as many rows.
+    gemma.num_experts = gemma.hidden_size
+    assert layout_of_config(gemma) == (["router.proj.weight"], 4 + 3 + 2 * gemma.hidden_size)
+
+
+def test_routers_that_know_the_number_of_experts_themselves():
+    jet = transformers.JetMoeConfig(
+        **tiny.COMMON, num_key_value_heads=2, kv_channels=8, intermediate_size=48, num_local_experts=4,
+        num_experts_per_tok=2)
+    experts = ("input_linear", "output_linear")
+    dense, matrices = layout_of_config(jet, ignore=experts)
+    routers = ["mlp.router.layer.weight", "self_attention.experts.router.layer.weight"]
+    assert [name for name in dense if "router" in name] == routers
+    assert layout_of_config(jet, True, experts)[1] == matrices + len(routers)
+    assert matrices > 0
 
 
 def test_an_expert_that_sees_no_token_is_pruned_by_magnitude(client):

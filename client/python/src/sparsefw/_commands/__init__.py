@@ -24,7 +24,8 @@ def load(module: str, extra: str) -> Any:
 def check_picture(flag: str, path: str) -> None:
     """Raises InvalidArgument where no picture could be drawn: before the work rather than after it."""
     load("matplotlib", "plot")
-    kinds = importlib.import_module("matplotlib.backend_bases").FigureCanvasBase.get_supported_filetypes()
+    canvas = importlib.import_module("matplotlib.backend_bases").FigureCanvasBase
+    kinds = set(canvas.get_supported_filetypes()) - {"pgf"}  # which needs LaTeX
     # Matplotlib adds an ending to a name that has none, and writes a file that nobody has checked.
     if os.path.splitext(path)[1].removeprefix(".").lower() not in kinds:
         known = ", ".join(f".{kind}" for kind in sorted(kinds))

@@ -68,7 +68,7 @@ def _text_of(data: str | os.PathLike[str]) -> str:
         found = False
     if path is None or not found:
         if not isinstance(data, str) or (path is not None and _LOOKS_LIKE_FILE.fullmatch(name)):
-            raise invalid(f"{name}: there is no such file; a text is passed as itself")
+            raise invalid(f"{name}: there is no such file; a text that ends like one goes into a list")
         return name
     try:
         return path.read_text(encoding="utf-8")

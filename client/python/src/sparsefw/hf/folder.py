@@ -139,7 +139,7 @@ def write_folder(
         try:
             replace_folder(partial, out)
         except OSError as error:
-            kept = _set_aside(partial)
+            kept = _set_aside(partial) if partial.exists() else out
             raise invalid(
                 f"{out}: cannot be replaced: {error.strerror}; the pruned model is {kept}"
             ) from None

@@ -125,23 +125,31 @@ def _experts(prefix: str, path: str, module: Any) -> Iterable[Matrix]:
 
 
 def is_router(block: Any, path: str, module: Any) -> bool:
-    """Chooses the experts, or is a part of what does: of a module beside "experts" whose last matrix has a
-    row for each of them, and maybe one for none. Shared experts and attention end in a row for each hidden
-    value.
+    """Chooses the experts, or is a part of what does: of a module whose last matrix has a row for each of
+    them, and maybe one for none. It stands beside "experts", or knows their number itself.
     """
     if not path or _rows(module) is None:
         return False
     owner = block
     for name in path.split("."):
         experts, owner = getattr(owner, "experts", None), owner.get_submodule(name)
-        if experts is None or owner is experts:
-            continue
-        some = isinstance(experts, torch.nn.ModuleList)
-        count = len(experts) if some else getattr(experts, "num_experts", -1)
         rows = [found for part in owner.modules() if (found := _rows(part)) is not None]
-        if rows and rows[-1] in (count, count + 1):
+        if not rows or owner is experts:
+            continue
+        count = getattr(owner, "num_experts", -1) if experts is None else _number_of(experts)
+        # Where the hidden size is the number of experts, others end in as many rows.
+        if owner is module and experts is not None and rows[-1] == count:
+            return True
+        if rows[-1] in (count, count + 1) and ("router" in name or "gate" in name):
             return True
     return False
+
+
+def _number_of(experts: Any) -> int:
+    if isinstance(experts, torch.nn.ModuleList):
+        return len(experts)
+    fused = (int(one.shape[0]) for one in experts.parameters(recurse=False) if one.dim() == 3)
+    return int(getattr(experts, "num_experts", next(fused, -1)))
 
 
 def _rows(module: Any) -> int | None:

@@ -198,7 +198,7 @@ class Settings:
         """What decides the outcome, for the manifest and the report."""
         return {
             # 3: the shape of a matrix decides its row parts; Gram sums are added shard by shard.
-            "format": 3,
+            "format": 4,
             "model": model,
             "data": data,
             "samples": len(samples),

@@ -1,11 +1,13 @@
 """A pruned folder is on the disk before it takes the place of another one."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 import tiny
+from sparsefw import InvalidArgument, _files
 from sparsefw.hf import prune_model
 
 
@@ -51,3 +53,43 @@ def test_all_of_it_is_synced_before_it_is_moved_and_the_old_model_removed(there,
     assert events[last + 1] == ("sync", place if there == "an empty folder" else place.parent)
     if there == "another model":
         assert ("remove", ".out.old") in events[last + 2 :]
+
+
+@pytest.mark.parametrize("said, whole", [(errno.EINVAL, True), (errno.EROFS, True), (errno.EIO, False)])
+def test_folders_that_cannot_be_synced(said, whole, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+
+    def refuse(_):
+        raise OSError(said, os.strerror(said))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    if whole:
+        _files.sync_folder(tmp_path)
+    else:
+        with pytest.raises(OSError, match=os.strerror(said)):
+            _files.sync_folder(tmp_path)
+
+
+def test_a_folder_that_may_not_be_read_is_not_synced(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "not for you")
+
+    monkeypatch.setattr(os, "open", refuse)
+    _files.sync_folder(tmp_path)
+
+
+def test_a_model_whose_place_cannot_be_synced_is_in_its_place(client, folder, monkeypatch):
+    place = folder.resolve() / "out"
+    sync = _files.sync_folder
+
+    def fail(path):
+        if path == place.parent:
+            raise OSError(errno.EIO, "a disk")
+        sync(path)
+
+    monkeypatch.setattr("sparsefw.hf.folder.sync_folder", fail)
+    with pytest.raises(InvalidArgument, match=f"a disk; the pruned model is {place} "):
+        prune_model(tiny.make("llama"), data=tiny.tokens(), sparsity=0.5, method="magnitude", server=client,
+                    progress=False, out=place)
+    assert (place / "sparsefw.json").exists()
+    assert [path.name for path in place.parent.iterdir() if "partial" in path.name] == []

@@ -59,7 +59,8 @@ def find_groups(block: Any, layout: Block, hidden: Any, call: Call) -> list[Grou
             tensor = args[0]
             alive.append(tensor)
             where = (tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-            version = 0 if tensor.is_inference() else tensor._version  # those of inference_mode have none
+            # Those of inference_mode have no version; a change in place changes the sum.
+            version = float(tensor.double().sum()) if tensor.is_inference() else tensor._version
             seen.setdefault(path, (*where, tensor.dtype, version))
 
         return hook
