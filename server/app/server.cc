@@ -324,9 +324,11 @@ void ServerImpl::StartPeriodicWork() {
 }
 
 void ServerImpl::CollectGarbage() {
-  jobs_->CollectGarbage();
   // Nobody holds the inputs of jobs that a drain leaves to the next process.
-  if (!registry_.draining()) stores_->tensors().CollectGarbage();
+  if (!registry_.draining()) {
+    jobs_->CollectGarbage();
+    stores_->tensors().CollectGarbage();
+  }
   stores_->CompactDatabase();
   // A burst of calls leaves its peak in glibc's heap, which nothing else
   // returns to the system once TuneAllocator has raised its threshold.

@@ -227,7 +227,8 @@ type Tensor struct {
 	ByteSize   int64                  `protobuf:"varint,3,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
 	Crc32C     uint32                 `protobuf:"fixed32,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"` // CRC32C (Castagnoli) of all bytes
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When the server may delete it. Unset: not before it is deleted by a caller.
+	// When the server may delete it. Unset: not before a caller deletes it or the job whose result it
+	// is, or that job's result_ttl is over.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	Owner      string                 `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
 	// How many queued or running jobs still read it.

@@ -193,7 +193,8 @@ absl::StatusOr<Job> PruneCall::Submit() {
 absl::Status PruneCall::Accept() {
   if (!header_.request_id().empty()) {
     // Before this one follows the job: another stream that ends meanwhile would cancel it.
-    shared_ = tenant() + '\n' + header_.request_id();
+    // One with another body is refused, and must not be the last one of this job.
+    shared_ = tenant() + '\n' + header_.request_id() + '\n' + fingerprint_;
     context().prune_streams.Enter(shared_);
   }
   SPARSEFW_ASSIGN_OR_RETURN(const Job job, Submit());
@@ -315,7 +316,7 @@ absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next,
 // Ends a call that has no job yet; the end of its job ends any other.
 void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
-  if (!reading()) return;
+  if (closed() || !reading()) return;
   sent_away_ = true;
   CloseLocked(ReactorRegistry::DrainingError());
 }
@@ -323,9 +324,9 @@ void PruneCall::OnDrain() {
 void PruneCall::CleanUp() {
   bool goes_on = events_ != nullptr && events_->goes_on();
   {
-    // The job was accepted while the drain closed the call.
+    // The job was accepted while the drain closed the call. Only a request id leads back to it.
     MutexLock lock(mutex_);
-    goes_on |= sent_away_;
+    if (sent_away_) goes_on = !shared_.empty();
   }
   events_.reset();
   if (!taken_) {

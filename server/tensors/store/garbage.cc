@@ -1,6 +1,8 @@
 // Deletion, expiry and times of use of tensors and uploads.
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,13 +69,17 @@ void TensorStore::ReleaseLeft(const HasJob& has_job) {
       if (tensor->origin().transient || !tensor->origin().job.empty()) all.push_back(tensor);
     }
   }
+  std::map<std::string, std::string> tenants;  // by the name of a job
   for (const auto& tensor : all) {
     const Origin& origin = tensor->origin();
     if (origin.transient) {
       DeleteTensor("tensors/" + origin.id).IgnoreError();  // one that is held goes with its job
-    } else if (!has_job(origin.job, origin.owner.tenant)) {
-      DeleteResultsOf(origin.job);
+    } else {
+      tenants.emplace(origin.job, origin.owner.tenant);
     }
+  }
+  for (const auto& [job, tenant] : tenants) {
+    if (!has_job(job, tenant)) DeleteResultsOf(job);
   }
 }
 

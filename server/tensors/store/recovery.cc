@@ -90,9 +90,11 @@ void TensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::str
   }
   // Nobody has used it later than now, whatever the clock was set to.
   const absl::Duration unused = std::max(Now() - record.use_time, absl::ZeroDuration());
+  // Earlier builds gave results an expiry of their own, which could come before that of their job.
   auto tensor = std::make_shared<StoredTensor>(
       record, std::move(content), record.number, record.create_time, SteadyNow() - unused,
-      record.from_upload ? options_.tensor_ttl : absl::InfiniteDuration(), record.expire_time);
+      record.from_upload ? options_.tensor_ttl : absl::InfiniteDuration(),
+      record.job.empty() ? record.expire_time : absl::InfiniteFuture());
   const std::string name = "tensors/" + record.id;
   if (file.ok()) {
     unchecked_.fetch_add(1);

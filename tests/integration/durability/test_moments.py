@@ -2,6 +2,7 @@
 import signal
 import threading
 
+import pytest
 from support.processes import BIN_DIR, HANG, Cli, wait_until
 from support.rpc import (Client, job_pb2, prune_service_pb2, prune_stream, refusal, tensor_pb2,
                          tensor_service_pb2)
@@ -9,10 +10,13 @@ from support.rpc import (Client, job_pb2, prune_service_pb2, prune_stream, refus
 FAILPOINTS = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
 
 
-def test_a_drain_that_comes_while_the_job_of_a_stream_is_accepted_keeps_it(start_server, layer):
+@pytest.mark.parametrize("request_id", ["again", ""])
+def test_a_drain_that_comes_while_the_job_of_a_stream_is_accepted_keeps_it(start_server, layer, request_id):
+    """If a request id leads back to it: else it would run for nobody."""
     server = start_server(program=FAILPOINTS, env={"SPARSEFW_FAILPOINTS": "job.accepted=sleep:2000"})
     client = Client(server.address)
-    stream = threading.Thread(target=lambda: refusal(lambda: prune_stream(client, layer, detach=False)))
+    stream = threading.Thread(target=lambda: refusal(
+        lambda: prune_stream(client, layer, detach=False, request_id=request_id)))
     stream.start()
     jobs = lambda: client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(), timeout=HANG).jobs
     wait_until(lambda: len(jobs()) == 1, "it is stored")
@@ -23,6 +27,10 @@ def test_a_drain_that_comes_while_the_job_of_a_stream_is_accepted_keeps_it(start
     again = start_server("--state-dir", server.state_dir)
     client = Client(again.address)
     wait_until(lambda: jobs()[0].state != job_pb2.JOB_STATE_QUEUED, "it goes on")
+    if not request_id:
+        assert jobs()[0].state == job_pb2.JOB_STATE_CANCELLED
+        client.close()
+        return
     assert jobs()[0].state == job_pb2.JOB_STATE_RUNNING
     client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=jobs()[0].name), timeout=HANG)
     client.close()

@@ -90,12 +90,12 @@ def chunks(upload, data, begin=0, chunk=65536, finish=True):
         first = False
 
 
-def prune_stream(client, layer, detach, iterations=1 << 40):
+def prune_stream(client, layer, detach, iterations=1 << 40, request_id=""):
     """The responses of a Prune call and the name of its job, which does not end."""
     spec = job_pb2.JobSpec(method=job_pb2.METHOD_SPARSEFW)
     spec.pattern.per_row.sparsity = 0.5
     spec.sparsefw.iterations = iterations
-    header = prune_service_pb2.PruneHeader(spec=spec, detach=detach)
+    header = prune_service_pb2.PruneHeader(spec=spec, detach=detach, request_id=request_id)
     requests = [prune_service_pb2.PruneRequest(header=header)]
     for name, array, kind in (("weight", layer.weight, tensor_pb2.TENSOR_KIND_WEIGHT),
                               ("gram", layer.gram, tensor_pb2.TENSOR_KIND_GRAM)):
