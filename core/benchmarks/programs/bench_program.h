@@ -54,8 +54,6 @@ class Flags {
 
 inline constexpr std::initializer_list<Preset> kPresets = {Preset::kPaper, Preset::kFast,
                                                            Preset::kBalanced, Preset::kBest};
-inline constexpr std::initializer_list<StepRule> kStepRules = {
-    StepRule::kOpenLoop, StepRule::kLineSearch, StepRule::kAuto};
 
 // The value of that name, with "-" for "_" ("line-search"); otherwise InvalidArgument.
 template <typename Enum>

@@ -90,7 +90,9 @@ SolveOptions OptionsFrom(Flags& flags, const Pattern& pattern) {
                                     Method::kMagnitude, Method::kSparseGpt, Method::kAlps}));
   }
   if (given("step_rule", "rule")) {
-    options.step_rule = OrDie(ValueOf("--rule", flags.Required("rule"), kStepRules));
+    options.step_rule =
+        OrDie(ValueOf("--rule", flags.Required("rule"),
+                      {StepRule::kOpenLoop, StepRule::kLineSearch, StepRule::kAuto}));
   }
   if (given("iterations", "iterations")) options.iterations = flags.Integer("iterations", 0);
   if (given("report_every", "report-every"))

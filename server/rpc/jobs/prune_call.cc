@@ -192,8 +192,8 @@ absl::StatusOr<Job> PruneCall::Submit() {
 
 absl::Status PruneCall::Accept() {
   if (!header_.request_id().empty()) {
-    // Before this one follows the job: another stream that ends meanwhile would cancel it.
-    // One with another body is refused, and must not be the last one of this job.
+    // Before this one follows the job: another stream that ends meanwhile would cancel it. One with
+    // another body is refused, and must not be the last one of this job.
     shared_ = tenant() + '\n' + header_.request_id() + '\n' + fingerprint_;
     context().prune_streams.Enter(shared_);
   }
@@ -339,9 +339,8 @@ void PruneCall::CleanUp() {
   reader_.reset();
   const bool last = shared_.empty() || context().prune_streams.Leave(shared_);
   if (job_.empty() || !last || stage_ == Stage::kDone || header_.detach() || goes_on) return;
-  // Closed before its end, and nobody else follows the job, nor does the next process
-  // run it for a client that comes back. It may have been
-  // deleted meanwhile, which is as good.
+  // Closed before its end, and nobody else follows the job, nor does the next process run it for a
+  // client that comes back. It may have been deleted meanwhile, which is as good.
   context().jobs->Cancel(job_).IgnoreError();
 }
 

@@ -98,7 +98,7 @@ struct RpcContext {
   std::function<void(const RpcRecord&)> log;
   std::atomic<int64_t> watchers{0};
   SharedNames sums;  // uploads that SumGrams is making
-  // Tenant and request id of open Prune streams. Those with one request id share one job: a client
+  // Tenant, request id and body of open Prune streams. Those with the same share one job: a client
   // that repeats a broken call must not lose it because the server notices late that the first is
   // gone.
   SharedNames prune_streams;

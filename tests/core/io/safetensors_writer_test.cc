@@ -205,11 +205,12 @@ void Refuse(bool unnamed) {
   constexpr auto kNumber = static_cast<uint32_t>(offsetof(seccomp_data, nr));
   constexpr auto kFlags = static_cast<uint32_t>(offsetof(seccomp_data, args) + 2 * 8);
   constexpr uint32_t kUnnamed = O_TMPFILE & ~O_DIRECTORY;
+  constexpr uint32_t kNoCall = 0xffff;
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unnamed ? SYS_openat : uint32_t{0xffff}, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unnamed ? SYS_openat : kNoCall, 0, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFlags),
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kUnnamed, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/server/tensors/durable_fixture.h"
+#include "tests/server/tensors/sum_backend.h"
 
 namespace sparsefw::server {
 namespace {
@@ -52,20 +53,14 @@ class FailingSum final : public GramAccumulator {
   absl::Status failed_;
 };
 
-class FailingBackend final : public Backend {
+class FailingBackend final : public SumBackend {
  public:
-  std::string_view name() const override { return "device"; }
-  DeviceDescription Describe() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions&) const override {
-    return absl::UnimplementedError("not used here");
-  }
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
       int64_t d_in, int threads) const override {
-    auto sum = (*FindBackend("cpu"))->CreateGramAccumulator(d_in, threads);
+    auto sum = SumBackend::CreateGramAccumulator(d_in, threads);
     if (!sum.ok()) return sum;
     return std::make_unique<FailingSum>(*std::move(sum), &fails);
   }
-  int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 0; }
 
   mutable Work fails = Work::kNone;  // once
 };

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/tensors/faulty_spool.h"
 #include "tests/server/tensors/store_fixture.h"
+#include "tests/server/tensors/sum_backend.h"
 
 namespace sparsefw::server {
 namespace {
@@ -138,20 +139,14 @@ class ExhaustedAccumulator final : public GramAccumulator {
   int64_t tokens_ = 0;
 };
 
-class ExhaustedBackend final : public Backend {
+class ExhaustedBackend final : public SumBackend {
  public:
-  std::string_view name() const override { return "exhausted"; }
-  DeviceDescription Describe() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions&) const override {
-    return absl::UnimplementedError("not used here");
-  }
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t,
                                                                          int) const override {
     if (at.create_throws) throw std::bad_alloc();
     if (at.create) return WithReason(absl::ResourceExhaustedError("no memory"), "OUT_OF_MEMORY");
     return std::make_unique<ExhaustedAccumulator>(at);
   }
-  int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 0; }
 
   ExhaustedAt at;
 };
