@@ -170,12 +170,16 @@ def test_an_interrupt_while_jobs_run(expected, folder, client):
     assert client.list() == []
 
 
-def test_an_interrupt_that_nobody_comes_back_from(client):
+@pytest.mark.parametrize("taken_by", ["any thread", "another thread than the main one"])
+def test_an_interrupt_that_nobody_comes_back_from(client, taken_by):
     """Without a state_dir nothing is left on the server."""
 
     def interrupt():
         wait_until(lambda: is_running(client), "a running job")
-        os.kill(os.getpid(), signal.SIGINT)
+        if taken_by == "any thread":
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     helper = threading.Thread(target=interrupt)
     helper.start()

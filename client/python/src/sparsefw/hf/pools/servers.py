@@ -39,6 +39,8 @@ from sparsefw.sweep_results import SweepResult
 _JOBS: Final = 4
 # Seconds for the errors of other matrices, once one has failed.
 _MOMENT: Final = 1.0
+# Seconds between two looks for an interrupt.
+_LOOK: Final = 0.5
 # Label of a run's jobs.
 _RUN: Final = "sparsefw.run"
 Outcome = TypeVar("Outcome")
@@ -190,8 +192,9 @@ class Servers(Pool):
             parts = [future for future, of_task in owner.items() if of_task is task]
             # An error is told at once, not after hours of the matrices before it.
             while not running.isdisjoint(parts):
+                # An interrupt that another thread takes is seen when the wait ends.
                 ended, running = concurrent.futures.wait(
-                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                    running, timeout=_LOOK, return_when=concurrent.futures.FIRST_COMPLETED
                 )
                 if any(future.exception() for future in ended):
                     _raise_first(owner)
