@@ -114,7 +114,7 @@ class PrometheusMetricsImpl final : public PrometheusMetrics {
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
   Counter& connections_refused_ =
       CounterFamily("sparsefw_connections_refused_total",
-                    "Connections closed at once: no file descriptors, or beyond the limit.")
+                    "Connections of either port that were refused, or gave up their place.")
           .Add({});
   Family<Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");

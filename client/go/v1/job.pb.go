@@ -86,7 +86,7 @@ func (Method) EnumDescriptor() ([]byte, []int) {
 	return file_sparsefw_v1_job_proto_rawDescGZIP(), []int{0}
 }
 
-// Named settings. What the spec sets itself wins; docs/api.md lists them with what they
+// Named settings. What the spec sets itself wins; docs/cli.md lists them with what they
 // cost and reach.
 type Preset int32
 
@@ -827,13 +827,15 @@ type Refine struct {
 	// lose less: exchange kept and removed weights of
 	// a group, all kept weights of the row solved anew each time, while that lowers the
 	// loss. The result is mask and weights. Not with reconstruct, which it contains
-	// (OPTION_INVALID), and not on a CUDA device (OPTION_INVALID; `auto` takes the CPU).
+	// (OPTION_INVALID). It runs on the job's device, the few iterations of ALPS before it on
+	// the CPU.
 	Joint *bool `protobuf:"varint,3,opt,name=joint,proto3,oneof" json:"joint,omitempty"`
 	// Share of G's mean diagonal that the joint search and its weights add to its diagonal, [0, 1];
 	// unset means 0.001.
 	JointDamping *float64 `protobuf:"fixed64,4,opt,name=joint_damping,json=jointDamping,proto3,oneof" json:"joint_damping,omitempty"`
-	// Share of a row's weights, removed ones that would gain least, that the joint search leaves out
-	// until its end, [0, 1). Unset means that as many may return as may be removed, with n:m 0.25.
+	// Share of a row's columns that the joint search leaves out until its end, [0, 1): the removed
+	// weights whose return would gain least. Unset means that as many may return as may be removed,
+	// with n:m 0.25.
 	JointExcluded *float64 `protobuf:"fixed64,5,opt,name=joint_excluded,json=jointExcluded,proto3,oneof" json:"joint_excluded,omitempty"`
 }
 

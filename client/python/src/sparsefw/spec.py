@@ -60,8 +60,9 @@ class JobOptions(SolveOptions, total=False):
     reconstruct:  recompute the kept weights; False.
     joint:        find mask and weights together, from the method's result; False.
     joint_damping: of the joint search, share of the mean diagonal, [0, 1]; 0.001.
-    joint_excluded: the share of a row's weights, removed ones that would gain least, that the joint search
-                  leaves out until its end, [0, 1): as many may return as may be removed; "K:N": 0.25.
+    joint_excluded: the share of a row's columns that the joint search leaves out until its end, the removed
+                  weights whose return would gain least, [0, 1): as many may return as may be removed;
+                  "K:N": 0.25.
     damping:      of SparseGPT, share of the mean diagonal; 0.01.
     block_size:   of SparseGPT, columns whose mask is chosen together; 128.
     return_weight: also return the pruned weight; True where weights are updated, else False.
