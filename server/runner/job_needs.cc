@@ -136,6 +136,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
         .method =
             point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
         .sparsegpt = point.options.sparsegpt,
+        .pattern = point.pattern,
         .device_gram = SharesGram(spec),
         .weights = weights.dtype,
         .gram = gram,

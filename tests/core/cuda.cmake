@@ -64,8 +64,8 @@ if(TARGET sparsefw_bench_support)
 endif()
 
 # The parts of the engine one by one; linked with the emulation, which is asked what is allocated.
-set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_salient_test.cc cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc
-  cuda/cuda_symmetric_product_test.cc)
+set(_parts cuda/cuda_device_bytes_test.cc cuda/cuda_row_matching_test.cc cuda/cuda_salient_test.cc
+  cuda/cuda_select_test.cc cuda/cuda_staged_upload_test.cc cuda/cuda_symmetric_product_test.cc)
 sparsefw_test(cuda_parts_test SOURCES ${_parts} cuda/cuda_cards_test.cc cuda/cuda_runtime_test.cc
   LIBRARIES sparsefw::testing sparsefw::cuda_engine_on_host sparsefw::core LABELS cuda_on_host LONG)
 
@@ -101,7 +101,6 @@ endif()
 core_test(cuda_arithmetic_test LABELS unit
   SOURCES cuda/cuda_arithmetic_reconstruct_test cuda/cuda_arithmetic_swap_test
           cuda/cuda_arithmetic_test)
-target_sources(cuda_arithmetic_test PRIVATE ${PROJECT_SOURCE_DIR}/core/src/cuda/swaps/row_matching.cc)
 core_test(device_test LABELS unit
   SOURCES cuda/device_gram_test cuda/update_forms_test engines/prune_test engines/start_choice_test)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test

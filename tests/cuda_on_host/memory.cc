@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,8 @@ namespace {
 
 // As CUDA promises.
 constexpr size_t kAlignment = 256;
+// cudaDeviceProp::memPitch of every card so far.
+constexpr size_t kMostPitch = INT_MAX;
 
 std::atomic<int64_t> copied_to_device = 0;
 std::atomic<int64_t> pinned_allocations = 0;
@@ -86,6 +89,29 @@ bool RightPlaces(const void* to, size_t to_bytes, const void* from, size_t from_
 }
 
 size_t Extent(size_t pitch, size_t width, size_t height) { return pitch * (height - 1) + width; }
+
+cudaError_t CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                     size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
+  if (width == 0 || height == 0) return cudaSuccess;
+  if (!RightPlaces(to, Extent(to_pitch, width, height), from, Extent(from_pitch, width, height),
+                   kind)) {
+    return Report(cudaErrorInvalidValue);
+  }
+  return Report(Enqueue(stream, [=] {
+    if (kind == cudaMemcpyHostToDevice) copied_to_device += static_cast<int64_t>(width * height);
+    for (size_t row = 0; row < height; ++row) {
+      std::memcpy(static_cast<char*>(to) + row * to_pitch,
+                  static_cast<const char*>(from) + row * from_pitch, width);
+    }
+  }));
+}
+
+cudaError_t CheckPitches(size_t to_pitch, size_t from_pitch, size_t width) {
+  const bool refused =
+      width > to_pitch || width > from_pitch || to_pitch > kMostPitch || from_pitch > kMostPitch;
+  return refused ? cudaErrorInvalidPitchValue : cudaSuccess;
+}
 
 }  // namespace
 
@@ -206,28 +232,15 @@ cudaError_t cudaFreeHost(void* pointer) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
+  return cuda_on_host::CopyRows(to, bytes, from, bytes, bytes, 1, kind, stream);
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
-  if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Report(error);
-  if (width > to_pitch || width > from_pitch) return Report(cudaErrorInvalidPitchValue);
-  if (width == 0 || height == 0) return cudaSuccess;
-  if (!cuda_on_host::RightPlaces(to, cuda_on_host::Extent(to_pitch, width, height), from,
-                                 cuda_on_host::Extent(from_pitch, width, height), kind)) {
-    return Report(cudaErrorInvalidValue);
-  }
-  return Report(Enqueue(stream, [=] {
-    if (kind == cudaMemcpyHostToDevice) {
-      cuda_on_host::copied_to_device += static_cast<int64_t>(width * height);
-    }
-    for (size_t row = 0; row < height; ++row) {
-      std::memcpy(static_cast<char*>(to) + row * to_pitch,
-                  static_cast<const char*>(from) + row * from_pitch, width);
-    }
-  }));
+  const cudaError_t error = cuda_on_host::CheckPitches(to_pitch, from_pitch, width);
+  if (error != cudaSuccess) return Report(error);
+  return cuda_on_host::CopyRows(to, to_pitch, from, from_pitch, width, height, kind, stream);
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

@@ -248,6 +248,7 @@ struct MemoryRequest {
   bool prunes = false;   // Prune is called, with these two
   WeightMethod method = WeightMethod::kAlps;
   SparseGptOptions sparsegpt = {};
+  Pattern pattern = {};      // with SparseGPT: its groups are chosen whole
   bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
   DType weights = DType::kF32;
   DType gram = DType::kF32;

@@ -12,5 +12,5 @@ set(SPARSEFW_CUDA_SOURCES
   prune/sweep_kernels.cu reconstruct/reconstruct.cc reconstruct/reconstruct_kernels.cu
   runtime/allow_shared.cc runtime/cuda_backend.cc runtime/cuda_engine.cc runtime/cuda_status.cc
   runtime/execution_context.cc runtime/shared_limit.cc runtime/use_device.cc select/select.cu
-  select/select_scores.cu select/start_choice.cc swaps/row_matching.cc swaps/swap_between_rows.cu
+  select/select_scores.cu select/start_choice.cc swaps/row_matching.cu swaps/swap_between_rows.cu
   swaps/swap_groups.cu swaps/swap_refine.cc swaps/swap_setup.cu swaps/swap_sweep.cu)

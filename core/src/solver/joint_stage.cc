@@ -38,15 +38,18 @@ absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
 }
 
 // The result of a few iterations of ALPS where it loses less than the start. The start stays where
-// ALPS is stopped or loses more.
-std::optional<alps::PrunedLayer> OtherStart(const SolveState& state) {
+// ALPS is stopped, cannot factorise G or loses more. Another error is one of the job: a result
+// that depends on it would be another at the next run.
+absl::StatusOr<std::optional<alps::PrunedLayer>> OtherStart(const SolveState& state) {
   if (state.options.method == Method::kAlps) return std::nullopt;
   const ParallelContext limited(state.options.threads, state.given.stop,
                                 [&] { return !state.limits.TimeForLosses(kLossesToSearch); });
   absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(state.problem, kShortAlps, limited);
   if (!pruned.ok()) return std::nullopt;
   const absl::StatusOr<double> loss = state.engine->LossOfWeights(pruned->weights);
-  if (!loss.ok() || !(*loss < state.result.reconstructed_loss)) return std::nullopt;
+  if (absl::IsCancelled(loss.status())) return std::nullopt;
+  SPARSEFW_RETURN_IF_ERROR(loss.status());
+  if (!(*loss < state.result.reconstructed_loss)) return std::nullopt;
   return *std::move(pruned);
 }
 
@@ -90,7 +93,7 @@ absl::Status SearchJointly(SolveState& state) {
   result.joint.searched = true;
   result.joint.start_loss = result.reconstructed_loss;
   Notify(state);  // the weights of the start are there; the search is silent
-  const std::optional<alps::PrunedLayer> other = OtherStart(state);
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<alps::PrunedLayer> other, OtherStart(state));
   const Mask& mask = other ? other->mask : result.mask;
   const Matrix<float>& weights = other ? other->weights : result.weights;
   SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed, FixedInSearch(state, mask, weights));

@@ -1,14 +1,12 @@
 // The arithmetic of the CUDA engine's swap refinement, on the host: changes of
-// the loss, the order of exchanges, the matching of rows.
+// the loss, the order of exchanges.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
 #include <vector>
 
-#include "core/src/cuda/swaps/row_matching.h"
 #include "core/src/cuda/swaps/swap_terms.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/matrix.h"
 #include "tests/testing/random_layers.h"
@@ -17,10 +15,7 @@ namespace sparsefw::cuda {
 namespace {
 
 using ::sparsefw::testing::MakeRandomLayer;
-using ::sparsefw::testing::Random;
 using ::sparsefw::testing::RandomLayer;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 // <D, D G> of one row.
 double LossOf(const RandomLayer& layer, const std::vector<bool>& kept) {
@@ -120,101 +115,6 @@ TEST(SwapOrderTest, EqualsKeepTheHigherIndex) {
       EXPECT_EQ(BetterExchange(sorted[j], sorted[i]).q, sorted[i].q);
     }
   }
-}
-
-RowTerms Terms(double out, double in) { return {{out, 0}, {in, 0}}; }
-
-std::vector<RowMatch> MatchRows(const std::vector<RowTerms>& terms,
-                                const std::vector<double>& tolerance) {
-  RowMatching matching(tolerance);
-  for (size_t row = 0; row < terms.size(); ++row) {
-    matching.SetTerms(static_cast<int64_t>(row), terms[row]);
-  }
-  return matching.Match();
-}
-
-TEST(RowMatchingTest, CheapestMeetsMostUseful) {
-  const std::vector<RowTerms> terms = {Terms(4, -1), Terms(1, -2), Terms(9, -10), Terms(2, -8)};
-  const std::vector<double> tolerance(4, 0);
-  // 1 - 10 is the best; of rows 0 and 3, 4 - 8 improves and 2 - 1 would not.
-  EXPECT_THAT(MatchRows(terms, tolerance), ElementsAre(RowMatch{1, 2}, RowMatch{0, 3}));
-}
-
-TEST(RowMatchingTest, OneRowIsNotMatchedWithItself) {
-  // Row 0 has the cheapest p and the most useful q.
-  EXPECT_THAT(MatchRows(std::vector{Terms(1, -9), Terms(5, -8)}, std::vector<double>(2, 0)),
-              ElementsAre(RowMatch{0, 1}));
-  EXPECT_THAT(MatchRows(std::vector{Terms(1, -9), Terms(5, -1)}, std::vector<double>(2, 0)),
-              ElementsAre(RowMatch{1, 0}));
-  EXPECT_THAT(MatchRows(std::vector{Terms(1, -9)}, std::vector<double>(1, 0)), IsEmpty());
-  EXPECT_THAT(MatchRows({}, {}), IsEmpty());
-}
-
-TEST(RowMatchingTest, TolerancesOfBothRowsCount) {
-  const std::vector<RowTerms> terms = {Terms(1, kInfinity), Terms(kInfinity, -1.5)};
-  EXPECT_THAT(MatchRows(terms, std::vector{0.2, 0.2}), ElementsAre(RowMatch{0, 1}));
-  EXPECT_THAT(MatchRows(terms, std::vector{0.25, 0.25}), IsEmpty());
-}
-
-TEST(RowMatchingTest, SmallGainsWaitForALaterRound) {
-  const std::vector<RowTerms> terms = {Terms(0, kInfinity), Terms(kInfinity, -8),
-                                       Terms(0, kInfinity), Terms(kInfinity, -0.7)};
-  EXPECT_THAT(MatchRows(terms, std::vector<double>(4, 0)), ElementsAre(RowMatch{0, 1}));
-}
-
-TEST(RowMatchingTest, EqualsKeepTheHigherRow) {
-  const std::vector<RowTerms> terms(6, Terms(1, -3));
-  EXPECT_THAT(MatchRows(terms, std::vector<double>(6, 0)),
-              ElementsAre(RowMatch{0, 5}, RowMatch{1, 4}, RowMatch{2, 3}));
-}
-
-// Against all pairs of the rows that are left, with more rows than are sorted at first.
-TEST(RowMatchingTest, BestFirstEachRowOnceAllImprove) {
-  Random random(4);
-  for (int round = 0; round < 200; ++round) {
-    const auto rows = static_cast<size_t>(1 + random.Below(round % 4 == 0 ? 150 : 12));
-    std::vector<RowTerms> terms;
-    std::vector<double> tolerance;
-    for (size_t row = 0; row < rows; ++row) {
-      const auto out = static_cast<double>(random.Below(6));
-      const auto in = -static_cast<double>(random.Below(6));
-      terms.push_back(
-          Terms(random.Below(5) == 0 ? kInfinity : out, random.Below(5) == 0 ? kInfinity : in));
-      tolerance.push_back(0.01 * random.Uniform());
-    }
-    const auto excess = [&](size_t p, size_t q) {
-      return terms[p].out.value + terms[q].in.value + tolerance[p] + tolerance[q];
-    };
-    std::vector<int> used(rows);
-    const auto best_left = [&] {
-      double best = 0;
-      for (size_t p = 0; p < rows; ++p) {
-        for (size_t q = 0; q < rows; ++q) {
-          if (p != q && used[p] + used[q] == 0) best = std::min(best, excess(p, q));
-        }
-      }
-      return best;
-    };
-    const double first = best_left();
-    for (const RowMatch& match : MatchRows(terms, tolerance)) {
-      const auto p = static_cast<size_t>(match.p_row);
-      const auto q = static_cast<size_t>(match.q_row);
-      EXPECT_NEAR(excess(p, q), best_left(), 1e-12);
-      EXPECT_LT(excess(p, q), kLeastOfBest * first);
-      EXPECT_EQ(used[p]++ + used[q]++, 0);
-    }
-    EXPECT_GE(best_left(), kLeastOfBest * first - 1e-12);
-  }
-}
-
-TEST(RowMatchingTest, TheLastTermsCount) {
-  RowMatching matching({0, 0});
-  EXPECT_THAT(matching.Match(), IsEmpty()) << "no row offers anything before its terms";
-  matching.SetTerms(0, Terms(1, -5));
-  matching.SetTerms(1, Terms(2, -9));
-  EXPECT_THAT(matching.Match(), ElementsAre(RowMatch{0, 1}));
-  matching.SetTerms(1, Terms(2, -3));
-  EXPECT_THAT(matching.Match(), ElementsAre(RowMatch{1, 0}));
 }
 
 }  // namespace

@@ -72,6 +72,8 @@ std::vector<Case> Cases() {
       {"sparsegpt", 400, 400, whole, SparseGpt(128)},
       {"sparsegpt_tall", 3100, 160, per_row, SparseGpt(1000)},
       {"sparsegpt_wide", 160, 900, whole, SparseGpt(900)},
+      {"sparsegpt_loss", 1500, 768, two_four, SparseGpt(128)},
+      {"sparsegpt_groups", 3000, 576, Pattern::KeepOfGroup(96, 192), SparseGpt(128)},
       {"one_shot_swaps", 640, 640, whole, {.swaps = true, .iterates = false}},
   };
 }
@@ -193,6 +195,7 @@ TEST_P(DeviceBytesTest, EstimateIsThePeakOrUpToATenthMore) {
     EXPECT_EQ(cuda_on_host::AllocatedBytes(), 0U);
     const auto peak = static_cast<int64_t>(cuda_on_host::PeakBytes());
     MemoryRequest request = c.request;
+    request.pattern = c.pattern;
     request.device_gram = given;
     const int64_t estimate = backend.EstimateDeviceBytes(rows, cols, request) +
                              (given ? backend.DeviceGramBytes(cols, c.request.gram) : 0);

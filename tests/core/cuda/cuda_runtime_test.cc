@@ -91,11 +91,23 @@ TEST(ExecutionContextTest, AStreamThatFailedIsNotUsedAgain) {
 TEST(CudaStatusTest, ErrorsAfterWhichNothingIsKnownOfTheDeviceMeanThatItIsLost) {
   for (const cudaError_t error :
        {cudaErrorIllegalAddress, cudaErrorUnknown, cudaErrorContextIsDestroyed,
-        cudaErrorExternalDevice, cudaErrorLaunchFailure}) {
+        cudaErrorExternalDevice, cudaErrorLaunchFailure, cudaErrorMpsClientTerminated}) {
     EXPECT_TRUE(IsSticky(error)) << cudaGetErrorName(error);
     EXPECT_THAT(ToStatus(error, "call()"), StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
   }
   EXPECT_FALSE(IsSticky(cudaErrorInvalidValue));
+}
+
+// cuBLAS gives the same codes where a launch failed for want of memory: the device decides.
+TEST(CudaStatusTest, AnErrorOfCublasMeansALostDeviceWhereTheDeviceAnswersWithAFault) {
+  for (const cublasStatus_t status : {CUBLAS_STATUS_EXECUTION_FAILED, CUBLAS_STATUS_INTERNAL_ERROR,
+                                      CUBLAS_STATUS_MAPPING_ERROR}) {
+    EXPECT_THAT(ToStatus(status, "cublasGemmEx()"), StatusIs(absl::StatusCode::kInternal, ""));
+    cuda_on_host::SetFault(cudaErrorIllegalAddress);
+    const absl::Status lost = ToStatus(status, "cublasGemmEx()");
+    cuda_on_host::SetFault(cudaSuccess);
+    EXPECT_THAT(lost, StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
+  }
 }
 
 TEST(CudaStatusTest, ALaunchThatFailsNamesTheCallAndTheReason) {

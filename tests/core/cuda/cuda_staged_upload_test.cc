@@ -87,6 +87,16 @@ TEST(StagedUploadTest, RowsLongerThanAPieceGoInParts) {
   ExpectArrives(Numbered(2, cols).view(), cols + 3);
 }
 
+// A field of a checkpoint is one row, of 2 GiB and more in large layers.
+TEST(StagedUploadTest, OneRowMayBeWiderThanAPitchMayBe) {
+  const Matrix<float> matrix = Numbered(1, 16);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(Target target, MakeTarget(16));
+  EXPECT_THAT(
+      StagedUpload(matrix.view(), target.memory.data(), size_t{1} << 31, target.stream.get()),
+      IsOk());
+  EXPECT_EQ(Read(target, 1, 16, 16), Plain(matrix.view()));
+}
+
 TEST(StagedUploadTest, AnEmptyMatrixIsNoCopy) {
   if (!cuda_on_host::Emulated()) GTEST_SKIP() << "copies are counted by the emulation alone";
   const int64_t before = cuda_on_host::CopiedToDevice();

@@ -35,6 +35,8 @@ struct Script {
   double lower_bound = 10;
   int64_t gap_at = -1;  // reached_gap from this iteration on
 
+  absl::Status error;  // of every call from now on
+
   absl::Time now = absl::FromUnixSeconds(1000);
   StopSignal stop;
   EngineOptions engine_options;  // of the last engine that was made
@@ -126,6 +128,7 @@ class ScriptedEngine final : public Engine {
     script_.calls.push_back(call);
     script_.on_call(call);
     script_.now += script_.duration[call];
+    if (!script_.error.ok()) return script_.error;
     return script_.stop.requested() ? absl::CancelledError("scripted") : absl::OkStatus();
   }
 

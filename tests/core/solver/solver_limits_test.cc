@@ -243,6 +243,16 @@ TEST_F(SolverLimitsTest, MemoryThatRunsOutIsResourceExhausted) {
                                    "scripted"));
 }
 
+// Without that start the result would be another than that of the next run.
+TEST_F(SolverLimitsTest, AnErrorAtTheSecondStartOfTheJointSearchEndsTheJob) {
+  options_.joint = true;
+  script_.on_call = [this, count = 0](const std::string& call) mutable {
+    if (call != "weights_loss" || ++count < 2) return;
+    script_.error = WithReason(absl::ResourceExhaustedError("no room"), "OUT_OF_MEMORY");
+  };
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY", "no room"));
+}
+
 TEST_F(SolverLimitsTest, OtherExceptionsAreInternal) {
   script_.on_call = [](const std::string& call) {
     if (call == "load") throw std::runtime_error("a wheel came off");

@@ -51,10 +51,11 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
   const Precision chosen = request.precision == Precision::kAuto
                                ? PrecisionFor(rows, cols, request.product_precision)
                                : request.precision;
-  const int64_t pruned = !request.prunes ? 0
-                         : request.method == WeightMethod::kAlps
+  const int64_t method = request.method == WeightMethod::kAlps
                              ? AlpsDeviceBytes(rows, cols)
-                             : SparseGptDeviceBytes(rows, cols, request.sparsegpt);
+                             : SparseGptDeviceBytes(rows, cols, request.pattern, request.sparsegpt);
+  const int64_t pruned =
+      request.prunes ? std::max(method, LossOfWeightsBytes(rows, cols)) : int64_t{0};
   const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
   const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
   return WorkspaceBytes(rows, cols) + gram + weights + DeviceSaliency::Bytes(rows, cols) +

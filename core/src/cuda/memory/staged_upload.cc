@@ -85,7 +85,8 @@ absl::Status SendAll(ConstMatrixView matrix, void* to, size_t to_pitch, Halves& 
       const Piece piece = {.from = matrix.row_bytes(static_cast<int64_t>(row)) + col,
                            .from_pitch = static_cast<size_t>(matrix.stride()) * size,
                            .to = static_cast<std::byte*>(to) + row * to_pitch + col,
-                           .to_pitch = to_pitch,
+                           // CUDA refuses a pitch from 2 GiB on, whatever the rows.
+                           .to_pitch = rows == 1 ? width : to_pitch,
                            .width = std::min(width, row_bytes - col),
                            .rows = std::min(rows_at_once, rows - row)};
       SPARSEFW_RETURN_IF_ERROR(halves[turn++ % halves.size()].Send(piece, stream));

@@ -36,7 +36,8 @@ absl::StatusOr<PrunedWeights> PruneByAlps(PruneInputs inputs, const PruneRequest
                                           const ExecutionContext& context);
 
 // Device bytes of these, the layer included.
-int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions& options);
+int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const Pattern& pattern,
+                             const SparseGptOptions& options);
 int64_t AlpsDeviceBytes(int64_t rows, int64_t cols);
 
 // What both methods share follows. Looks at stop and deadline; waits for the stream.

@@ -188,8 +188,9 @@ absl::StatusOr<PrunedWeights> PruneBySparseGpt(PruneInputs inputs, const PruneRe
                         context);
 }
 
-int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const SparseGptOptions& options) {
-  const int64_t columns = std::min(options.block, cols);
+int64_t SparseGptDeviceBytes(int64_t rows, int64_t cols, const Pattern& pattern,
+                             const SparseGptOptions& options) {
+  const int64_t columns = ChoiceColumns(pattern, options.block, cols);
   const int64_t entries = rows * StrideOf(columns);
   const int64_t bits = rows * StrideOf(cols) / 8;
   const int64_t sweep =

@@ -44,6 +44,15 @@ std::string_view CublasMeaning(cublasStatus_t status) {
   }
 }
 
+// cuBLAS and cuSOLVER answer a fault of the device, and a launch that failed for want of memory,
+// with the same codes, and their runtime is not this one, which remembers errors of its own. A lost
+// device answers every call with its fault, also this one, which a stream that records permits.
+bool DeviceIsLost() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  return IsSticky(cudaMemGetInfo(&free_bytes, &total_bytes));
+}
+
 // A call as it stands in the code may run over lines; its name is enough.
 std::string_view NameOf(std::string_view call) { return call.substr(0, call.find('(')); }
 
@@ -66,6 +75,7 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorTensorMemoryLeak:
     case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorUnknown:  // nothing is known of the device any more
       return true;
     default:
@@ -98,11 +108,10 @@ absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
     return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
   }
-  // An earlier fault of the device shows as an internal error of cuBLAS, too.
-  const bool lost = status == CUBLAS_STATUS_INTERNAL_ERROR && IsSticky(cudaPeekAtLastError());
-  if (lost || status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_MAPPING_ERROR) {
-    return WithReason(absl::InternalError(message), "DEVICE_LOST");
-  }
+  const bool by_device = status == CUBLAS_STATUS_EXECUTION_FAILED ||
+                         status == CUBLAS_STATUS_MAPPING_ERROR ||
+                         status == CUBLAS_STATUS_INTERNAL_ERROR;
+  if (by_device && DeviceIsLost()) return WithReason(absl::InternalError(message), "DEVICE_LOST");
   return absl::InternalError(message);
 }
 

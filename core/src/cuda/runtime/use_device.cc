@@ -2,8 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <set>
 
 #include "core/src/cuda/runtime/cuda_status.h"
@@ -30,11 +31,17 @@ void WaitBlocking() {
 
 // Freed memory stays with the process; device_buffer.h says what gives it back. By default all of
 // it would go back to the driver whenever a stream is waited for, and every job would map its
-// memory anew, which holds up the others on the device. Only a matter of speed, so an error counts
-// for nothing.
+// memory anew, which holds up the others on the device. The driver and cuBLAS load kernels when
+// they are first used, and get the rest. Only a matter of speed, so an error counts for nothing.
 void KeepFreedMemory(int device) {
+  constexpr uint64_t kForTheDriver = uint64_t{1} << 30;
   cudaMemPool_t pool = nullptr;
-  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  uint64_t threshold = 0;
+  if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+    threshold = total_bytes - std::min<uint64_t>(total_bytes, kForTheDriver);
+  }
   if (cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess ||
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());  // nobody else should find it

@@ -32,10 +32,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) terms[index] = found;
 }
 
-// One block a move.
+// One block a move; the grid has room for the most that a round may have.
 template <typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    RowMovesKernel(SwapState<Real> state, const RowMove* moves, RowTerms* terms) {
+    RowMovesKernel(SwapState<Real> state, const RowMove* moves, const RowExchanges* exchanges,
+                   RowTerms* terms) {
+  if (static_cast<int64_t>(blockIdx.x) >= exchanges->moves) return;
   const RowMove move = moves[blockIdx.x];
   const SwapRow<Real> row(state, move.row, state.product + move.row * state.stride);
   const double weight = row.Weight(move.col);
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   __syncthreads();
   const RowTerms found = FindTerms(row);
-  if (threadIdx.x == 0) terms[blockIdx.x] = found;
+  if (threadIdx.x == 0) terms[move.row] = found;
 }
 
 }  // namespace
@@ -63,16 +65,17 @@ CudaError LaunchRowTerms(const SwapState<Real>& state, RowTerms* terms, cudaStre
 }
 
 template <typename Real>
-CudaError LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves, int64_t count,
-                         RowTerms* terms, cudaStream_t stream) {
-  return Launch(RowMovesKernel<Real>, {.blocks_x = count}, stream, state, moves, terms);
+CudaError LaunchRowMoves(const SwapState<Real>& state, const RowMove* moves,
+                         const RowExchanges* exchanges, RowTerms* terms, cudaStream_t stream) {
+  const LaunchShape shape = {.blocks_x = state.rows < kMostMoves ? state.rows : kMostMoves};
+  return Launch(RowMovesKernel<Real>, shape, stream, state, moves, exchanges, terms);
 }
 
 template CudaError LaunchRowTerms(const SwapState<float>&, RowTerms*, cudaStream_t);
 template CudaError LaunchRowTerms(const SwapState<double>&, RowTerms*, cudaStream_t);
-template CudaError LaunchRowMoves(const SwapState<float>&, const RowMove*, int64_t, RowTerms*,
-                                  cudaStream_t);
-template CudaError LaunchRowMoves(const SwapState<double>&, const RowMove*, int64_t, RowTerms*,
-                                  cudaStream_t);
+template CudaError LaunchRowMoves(const SwapState<float>&, const RowMove*, const RowExchanges*,
+                                  RowTerms*, cudaStream_t);
+template CudaError LaunchRowMoves(const SwapState<double>&, const RowMove*, const RowExchanges*,
+                                  RowTerms*, cudaStream_t);
 
 }  // namespace sparsefw::cuda

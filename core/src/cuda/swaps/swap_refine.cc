@@ -1,7 +1,6 @@
 #include "core/src/cuda/swaps/swap_refine.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "core/src/cuda/memory/device_buffer.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
-#include "core/src/cuda/swaps/row_matching.h"
 #include "core/src/cuda/swaps/swap_kernels.h"
 #include "sparsefw/pattern.h"
 #include "sparsefw/status_macros.h"
@@ -26,6 +24,10 @@ constexpr int kShortLaunches = 8;
 constexpr int64_t kEntriesOfLaunch = int64_t{1} << 32;
 constexpr int64_t kEntriesOfRow = int64_t{1} << 25;
 
+// Rounds of exchanges between rows are enqueued one, two, four, ... and so many at a time: about a
+// millisecond of them. Those after the last exchange do nothing.
+constexpr int kMostRounds = 32;
+
 int StepsOf(int launch, int64_t rows, int64_t entries_of_step) {
   if (launch < kShortLaunches) return 1;
   const int64_t steps = std::min(kEntriesOfLaunch / rows, kEntriesOfRow) / entries_of_step;
@@ -38,7 +40,8 @@ struct SwapMemory {
   SwapState<Real> state;
   int* active = nullptr;      // rows that are not done
   RowTerms* terms = nullptr;  // [rows]
-  RowMove* moves = nullptr;   // [rows]
+  RowMove* moves = nullptr;   // [kMostMoves]
+  RowExchanges* exchanges = nullptr;
 };
 
 bool Sweeps(int64_t group_cols) { return group_cols > kNarrowGroup; }
@@ -58,7 +61,8 @@ void LayOut(SwapMemory<Real>& memory, DeviceArrays& arrays) {
   arrays.AddZeroed(state.rows, state.progress);
   arrays.Add(1, memory.active);
   arrays.Add(state.rows, memory.terms);
-  arrays.Add(state.rows, memory.moves);
+  arrays.Add(kMostMoves, memory.moves);
+  arrays.AddZeroed(1, memory.exchanges);
 }
 
 template <typename Real>
@@ -94,16 +98,13 @@ class SwapRefinement {
         .stride = layer_.stride,
         .kept = kept_.data()};
     SPARSEFW_RETURN_IF_ERROR(Float64Product(layer_, pruned, state_.product, context_));
+    whole_matrix_ = groups.whole_matrix;
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchTolerance(state_, context_.stream()));
-    if (!groups.whole_matrix) return absl::OkStatus();
-    std::vector<double> tolerance(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(state_.tolerance, tolerance));
-    matching_.emplace(std::move(tolerance));
     return absl::OkStatus();
   }
 
   absl::Status Run() {
-    if (!matching_) return RefineRows();
+    if (!whole_matrix_) return RefineRows();
     // Exchanges between rows first: they are cheap, and move weights to where
     // rows need them before rows are looked at pair by pair.
     for (bool first = true; !Spent(); first = false) {
@@ -117,15 +118,17 @@ class SwapRefinement {
   absl::StatusOr<RefinedMask> Result(const Scale& scale) {
     std::vector<RowProgress> progress(static_cast<size_t>(layer_.rows));
     SPARSEFW_RETURN_IF_ERROR(Download(state_.progress, progress));
+    int64_t swaps = exchanges_.swaps;
+    double loss_change = exchanges_.loss_change;
     for (const RowProgress& row : progress) {
-      swaps_ += row.swaps;
-      loss_change_ += row.loss_change;
+      swaps += row.swaps;
+      loss_change += row.loss_change;
     }
     SPARSEFW_ASSIGN_OR_RETURN(
         Mask mask, DownloadMask(kept_.data(), layer_.rows, layer_.cols, context_.stream()));
     return RefinedMask{.mask = std::move(mask),
-                       .swaps = swaps_,
-                       .loss_change = scale.Unscaled(loss_change_),
+                       .swaps = swaps,
+                       .loss_change = scale.Unscaled(loss_change),
                        .converged = !spent_};
   }
 
@@ -154,37 +157,23 @@ class SwapRefinement {
   }
 
   // Until no exchange between rows lowers the loss or the budget is spent;
-  // whether there were any. A round waits for the device once, and copies the terms of
-  // the rows that it changed.
+  // whether there were any.
   absl::StatusOr<bool> ExchangeBetweenRows() {
-    const int64_t before = swaps_;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(state_, memory_.terms, context_.stream()));
-    std::vector<RowTerms> terms(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(memory_.terms, terms));
-    for (int64_t row = 0; row < layer_.rows; ++row) {
-      matching_->SetTerms(row, terms[static_cast<size_t>(row)]);
-    }
-    std::vector<RowMove> moves;
-    while (!Spent()) {
-      moves.clear();
-      for (const RowMatch& match : matching_->Match()) {
-        const Term& p = matching_->terms(match.p_row).out;
-        const Term& q = matching_->terms(match.q_row).in;
-        moves.push_back({match.p_row, p.col});
-        moves.push_back({match.q_row, q.col});
-        loss_change_ += p.value + q.value;
-        ++swaps_;
+    const cudaStream_t stream = context_.stream();
+    const int64_t before = exchanges_.swaps;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowTerms(state_, memory_.terms, stream));
+    for (int rounds = 1; !Spent(); rounds = std::min(2 * rounds, kMostRounds)) {
+      for (int round = 0; round < rounds; ++round) {
+        SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchMatchRows(layer_.rows, state_.tolerance, memory_.terms,
+                                                      memory_.moves, memory_.exchanges, stream));
+        SPARSEFW_CUDA_RETURN_IF_ERROR(
+            LaunchRowMoves(state_, memory_.moves, memory_.exchanges, memory_.terms, stream));
       }
-      if (moves.empty()) break;
-      SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(memory_.moves, moves.data(), std::ssize(moves),
-                                           cudaMemcpyHostToDevice, context_.stream()));
-      SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchRowMoves(state_, memory_.moves, std::ssize(moves),
-                                                   memory_.terms, context_.stream()));
-      terms.resize(moves.size());
-      SPARSEFW_RETURN_IF_ERROR(Download(memory_.terms, terms));
-      for (size_t i = 0; i < moves.size(); ++i) matching_->SetTerms(moves[i].row, terms[i]);
+      SPARSEFW_RETURN_IF_ERROR(
+          CopyAndWait(&exchanges_, memory_.exchanges, 1, cudaMemcpyDeviceToHost, stream));
+      if (exchanges_.moves == 0) break;
     }
-    return swaps_ > before;
+    return exchanges_.swaps > before;
   }
 
   // Waits for the stream.
@@ -201,10 +190,9 @@ class SwapRefinement {
   DeviceArrays arrays_;
   SwapMemory<Real> memory_;
   SwapState<Real>& state_ = memory_.state;
-  std::optional<RowMatching> matching_;  // where the whole matrix is one group
+  bool whole_matrix_ = false;    // it is one group
+  RowExchanges exchanges_ = {};  // as the device's
   int launches_ = 0;
-  int64_t swaps_ = 0;  // between rows; Result adds those within
-  double loss_change_ = 0;
   bool spent_ = false;
 };
 

@@ -40,6 +40,7 @@
   X(cudaErrorInvalidPc, 718, "invalid program counter") \
   X(cudaErrorLaunchFailure, 719, "unspecified launch failure") \
   X(cudaErrorTensorMemoryLeak, 721, "tensor memory was not completely deallocated") \
+  X(cudaErrorMpsClientTerminated, 810, "the MPS client has been terminated") \
   X(cudaErrorNotSupported, 801, "operation not supported") \
   X(cudaErrorSystemNotReady, 802, "system not yet initialized") \
   X(cudaErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination") \
