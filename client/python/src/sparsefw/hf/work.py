@@ -127,14 +127,18 @@ class Work:
             self._stack = stack.pop_all()
         return self
 
-    def _check_place(self) -> None:
-        """With a state_dir the run may replace what it wrote itself."""
+    def _check_place(self, new: Path | None = None) -> None:
+        """With a state_dir the run may replace what it wrote itself.
+
+        Args:
+            new: what is to replace it.
+        """
         if self._place is None or self._overwrites:
             return
         every = [] if self._state_dir is None else [self._settings]
         if every and self._tuning is not None:
             every = settings_of(self._settings, self._tuning)
-        check_own(self._place, [self._facts(settings) for settings in every])
+        check_own(self._place, [self._facts(settings) for settings in every], new)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
