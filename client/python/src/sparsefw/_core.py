@@ -186,8 +186,8 @@ class Core:
     async def give_back(self, names: Sequence[str]) -> None:
         """Deletes jobs and tensors after an error: whoever waits for the error must not wait for retries.
 
-        Attempts of a second each, and none once the server cannot be reached. For a second they are made again:
-        a job that was cancelled just now holds its inputs until it ends.
+        Attempts of a second each, and none once the server cannot be reached. For a second they are made
+        again: a job that was cancelled just now holds its inputs until it ends.
         """
         with contextlib.suppress(errors.Unavailable):
             await self._delete_all(names, time.monotonic() + _ONE_CALL)
