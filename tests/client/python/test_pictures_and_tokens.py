@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from sparsefw import _cli
 
@@ -12,6 +13,54 @@ def layer(folder):
     np.save(folder / "g.npy", np.eye(8, dtype=np.float32))
     return ["prune", "--weights", f"{folder}/w.npy", "--gram", f"{folder}/g.npy", "--sparsity", "0.5",
             "--out", f"{folder}/m.safetensors"]
+
+
+@pytest.mark.parametrize(("flag", "shape", "what"), [
+    ("--weights", (8,), "weight"), ("--weights", (0, 8), "weight"), ("--weights", (2, 4, 8), "weight"),
+    ("--gram", (64,), "gram"), ("--activations", (8,), "activations"), ("--activations", (0, 8), "activations"),
+    ("--activations", (2, 3, 0), "activations"),
+])
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+def test_tensors_of_other_dimensions(layer, folder, capsys, shared_server, flag, shape, what, ending):
+    path = folder / f"x.{ending}"
+    values = np.ones(shape, np.float32)
+    np.save(path, values) if ending == "npy" else save_file({"x": values}, path)
+    words = list(layer)
+    if flag == "--activations":
+        words[words.index("--gram") : words.index("--gram") + 2] = [flag, str(path)]
+    else:
+        words[words.index(flag) + 1] = str(path)
+    assert _cli.main([*words, "--server", shared_server.address, "-q"]) == 2
+    found = capsys.readouterr().err
+    shown = [6, 0] if shape == (2, 3, 0) else list(shape)
+    assert f"sparsefw: {what} must have 2 dimensions of at least 1; got shape {shown}" in found
+
+
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+def test_activations_of_more_dimensions_are_flattened(layer, folder, shared_server, ending):
+    path = folder / f"x.{ending}"
+    values = np.random.default_rng(1).standard_normal((3, 4, 8)).astype(np.float32)
+    np.save(path, values) if ending == "npy" else save_file({"x": values}, path)
+    words = list(layer)
+    words[words.index("--gram") : words.index("--gram") + 2] = ["--activations", str(path)]
+    assert _cli.main([*words, "--server", shared_server.address, "-q"]) == 0
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (MemoryError(), "an array did not fit"),
+    (MemoryError("Unable to allocate 4 GiB"), "Unable to allocate 4 GiB"),
+    (RuntimeError("[enforce fail at alloc_cpu.cpp:121] not enough memory:\nyou tried to allocate"),
+     "not enough memory: you tried to allocate"),
+])
+def test_memory_that_runs_out_is_one_sentence(layer, capsys, monkeypatch, error, words):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("sparsefw._inputs.files.open_tensor", fail)
+    assert _cli.main(layer) == 1
+    found = capsys.readouterr().err
+    assert found.startswith("sparsefw: this machine's memory ran out: ") and words in found
+    assert found.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["loss", "loss.foo", "loss."])

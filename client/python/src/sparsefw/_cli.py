@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: done; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
+    """0: done; 1: no memory; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
     warnings.formatwarning = _warning_line
     return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
 
@@ -251,6 +251,13 @@ def _run(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch says so with a RuntimeError.
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        why = " ".join(str(error).split()) or "an array did not fit"
+        print(f"sparsefw: this machine's memory ran out: {printable(why)}", file=sys.stderr)
+        return 1
 
 
 def _finish_output(code: int) -> int:
