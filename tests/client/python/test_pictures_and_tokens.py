@@ -5,6 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from sparsefw import _cli
+from sparsefw._commands import plot
 
 
 @pytest.fixture
@@ -83,3 +84,45 @@ def test_a_file_of_a_token_that_is_no_text(layer, folder, capsys):
         assert f"{folder}/token: cannot be read: 'utf-8' codec" in capsys.readouterr().err
         assert _cli.main([*words, "--server", "127.0.0.1:9", "--token-file", f"{folder}/none"]) == 2
         assert f"{folder}/none: cannot be read: No such file or directory" in capsys.readouterr().err
+
+
+def test_files_of_tokens_and_tls_are_inputs(layer, folder, capsys):
+    (folder / "t.png").write_text("secret")
+    for words, flag in ((layer, "--out-weights"), (layer, "--plot"), (["plot", "jobs/a"], "--out")):
+        for secret in ("--token-file", "--tls-ca", "--tls-cert", "--tls-key"):
+            flags = ["--server", "127.0.0.1:9", secret, f"{folder}/t.png", flag, f"{folder}/t.png", "--overwrite"]
+            assert _cli.main([*words, *flags]) == 2
+            assert f"{flag}: {folder}/t.png is an input and would be lost" in capsys.readouterr().err
+    assert (folder / "t.png").read_text() == "secret"
+
+
+def test_a_picture_that_is_there_is_replaced_when_asked_for(folder, capsys):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    picture = folder / "loss.png"
+    picture.write_bytes(b"mine")
+    words = ["plot", "jobs/a", "--server", "127.0.0.1:9", "--out", str(picture)]
+    assert _cli.main(words) == 2
+    assert f"{picture}: exists and is not overwritten; --overwrite replaces it" in capsys.readouterr().err
+    assert _cli.main([*words, "--overwrite"]) == 3  # there is no server
+    assert picture.read_bytes() == b"mine"
+
+
+def test_a_picture_is_there_as_a_whole(folder, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    trace = plot.Trace()
+    trace.points = [(1, 0.5, 0.6), (2, 0.4, 0.5)]
+    for name in ("a.png", "a.svg", "a.PDF", "bare"):
+        trace.draw(str(folder / name), "jobs/a")
+    assert {path.name for path in folder.iterdir()} == {"a.png", "a.svg", "a.PDF", "bare.png"}
+    assert (folder / "a.PDF").read_bytes().startswith(b"%PDF")
+    before = (folder / "a.png").read_bytes()
+
+    def fail(self, file, **_):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    with pytest.raises(KeyboardInterrupt):
+        trace.draw(str(folder / "a.png"), "jobs/a")
+    assert (folder / "a.png").read_bytes() == before
+    assert len(list(folder.iterdir())) == 4

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
 from sparsefw._commands import check_picture, pack, plot, wanda
+from sparsefw._commands.outputs import connection_files
 from sparsefw._inputs import files
 from sparsefw._progress import job_observer
 from sparsefw._text import printable
@@ -94,8 +95,8 @@ def _add_prune(commands: Any) -> None:
 def _prune(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--out-weights": arguments.out_weights, "--plot": arguments.plot}
     outputs = {flag: path for flag, path in outputs.items() if path is not None}
-    inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
-    _files.check_outputs(outputs, [path for path in inputs if path], renamed=("--out", "--out-weights"))
+    inputs = [arguments.weights, arguments.gram, *(arguments.activations or []), *connection_files(arguments)]
+    _files.check_outputs(outputs, [path for path in inputs if path])
     if arguments.plot:
         check_picture("--plot", arguments.plot)
     for path in outputs.values():
@@ -212,7 +213,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: done; 1: no memory; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
+    """0: done; 1: no memory; 2: wrong usage or file, or lost output; 3: refused or no server;
+    130: interrupted.
+    """
     warnings.formatwarning = _warning_line
     return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
 
