@@ -9,9 +9,11 @@ import errno
 import json
 import os
 import shlex
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -214,10 +216,33 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 1: no memory; 2: wrong usage or file, or lost output; 3: refused or no server;
-    130: interrupted.
+    130: interrupted; 143: ended by SIGTERM.
     """
     warnings.formatwarning = _warning_line
-    return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+    with _terminable():
+        return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends the work as Ctrl-C does: temporary folders and the server of "auto" go."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    def end(*_: object) -> NoReturn:
+        raise _Terminated
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # else whoever started it has other plans
+    )
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _warning_line(
@@ -252,8 +277,8 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         print(f"sparsefw: {printable(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return 143 if isinstance(error, _Terminated) else 130
     except (MemoryError, RuntimeError) as error:
         # PyTorch says so with a RuntimeError.
         if isinstance(error, RuntimeError) and "memory" not in str(error):
