@@ -14,6 +14,7 @@ from typing import Any, Final
 from sparsefw._files import sync_folder, sync_tree
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.report import CERTIFICATE, Report
+from sparsefw.hf.values import finite
 
 FACTS: Final = "sparsefw.json"
 # What a run keeps in a folder that it fills; the second is the model before it is complete.
@@ -77,7 +78,7 @@ def check_own(out: Path, runs: Sequence[Mapping[str, Any]], new: Path | None = N
     if not (out / FACTS).exists():
         return
     there = _facts(out)
-    if there.get("settings") not in [json.loads(json.dumps(settings)) for settings in runs]:
+    if there.get("settings") not in [json.loads(json.dumps(finite(settings))) for settings in runs]:
         raise invalid(
             f"{out}: exists and is not overwritten: it holds a pruned model"
             f"{' of another run' if runs else ''}; overwrite=True (--overwrite) replaces it"

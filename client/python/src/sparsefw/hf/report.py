@@ -14,6 +14,7 @@ from sparsefw._files import atomically
 from sparsefw._inputs.packages import needed, new_figure, save_figure
 from sparsefw._text import printable
 from sparsefw.hf.presets import PRESETS
+from sparsefw.hf.values import finite
 
 # The bound holds for masks that keep what was fixed from the start (alpha), not for all.
 CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed weights can avoid"
@@ -106,13 +107,13 @@ class Report:
         return needed("pandas", "pandas").DataFrame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+        """For JSON, which has no numbers that are not finite: they are None."""
+        return dict(finite(dataclasses.asdict(self)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes JSON."""
         with atomically(Path(path)) as file:
-            file.write((json.dumps(self.to_dict(), indent=1) + "\n").encode())
+            file.write((json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draws the reduction of the local loss by block and type of matrix; needs matplotlib."""
