@@ -259,7 +259,8 @@ class Client:
         """Many settings on one weight and Gram matrix in one job.
 
         Every combination of the options that are lists (method, pattern, sparsity, alpha, swaps,
-        reconstruct, joint), the last one varying fastest; or exactly `points`. At most 256.
+        reconstruct, joint), the last one varying fastest; or exactly `points`, which take what they leave out
+        from the other options. At most 256.
 
         Examples:
             >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
