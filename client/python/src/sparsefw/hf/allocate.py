@@ -115,7 +115,7 @@ def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float |
         raise invalid(f'pattern "{pattern}" fixes the sparsity of every layer: allocation must be "uniform"')
     if isinstance(allocation, str) and ":" not in pattern and sparsity is None:
         raise invalid(f'pattern "{pattern}" needs sparsity, the share to remove')
-    if allocation == "loss-curve" and is_number(sparsity) and _MOST < sparsity <= 1:
+    if allocation == "loss-curve" and sparsity is not None and _is_share(sparsity) and sparsity > _MOST:
         raise invalid(f'sparsity must be at most {_MOST} with allocation="loss-curve"; got {sparsity}')
     # A server would refuse the value only when the block of a matrix with it comes.
     for rule, value in allocation.items() if isinstance(allocation, Mapping) else ():
