@@ -12,7 +12,8 @@ import pytest
 import sparsefw
 import sparsefw.aio
 from layers import ENDLESS, Layer
-from sparsefw import _core
+from sparsefw import _core, errors
+from sparsefw._rpc.aio import AioTransport
 from sparsefw._rpc.session import Session
 from sparsefw._rpc.sync import SyncTransport
 from sparsefw.client import stoppable
@@ -98,6 +99,139 @@ def test_arrays_of_a_job_that_was_not_queued(restartable, monkeypatch):
             with pytest.raises(Oops):
                 client.submit(layer.weight, gram, sparsity=0.5)
             assert kill or client.list() == []
+
+
+def interrupt(event):
+    if event.state == "RUNNING":
+        raise KeyboardInterrupt
+
+
+def hold_inputs(monkeypatch, transport):
+    """The job that was cancelled takes a moment to end."""
+    unary, until = transport.unary, []
+
+    async def holding(self, method, request, timeout):
+        if method.name == "CancelJob":
+            until.append(time.monotonic() + 0.3)
+        if method.name == "DeleteTensor" and time.monotonic() < until[0]:
+            raise errors.refuse(grpc.StatusCode.FAILED_PRECONDITION, "TENSOR_IN_USE", "in use")
+        return await unary(self, method, request, timeout)
+
+    monkeypatch.setattr(transport, "unary", holding)
+
+
+def test_an_interrupt_removes_a_tensor_that_the_cancelled_job_held(client, monkeypatch):
+    layer = Layer()
+    hold_inputs(monkeypatch, SyncTransport)
+    with pytest.raises(KeyboardInterrupt):
+        with client.upload(layer.weight) as weight, client.gram([layer.activations]) as gram:
+            client.prune(weight, gram, sparsity=0.5, progress=interrupt, **ENDLESS)
+    assert client.list(kinds=INPUTS) == []
+    for job in client.jobs():
+        job.wait().delete()
+
+
+def test_an_interrupt_removes_a_tensor_that_the_cancelled_job_held_asynchronously(shared_server, monkeypatch):
+    layer = Layer()
+    hold_inputs(monkeypatch, AioTransport)
+
+    async def main():
+        async with await sparsefw.aio.connect(shared_server.address) as client:
+            with pytest.raises(Oops):
+                async with await client.gram([layer.activations]) as gram:
+                    try:
+                        await client.prune(layer.weight, gram, sparsity=0.5, progress=interrupt, **ENDLESS)
+                    except KeyboardInterrupt:  # which would end the loop
+                        raise Oops from None
+            assert await client.list(kinds=INPUTS) == []
+            for job in await client.jobs():
+                await (await job.wait()).delete()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("request_id", [None, "of the caller"])
+def test_an_interrupt_while_a_job_is_created(client, monkeypatch, request_id):
+    """Nobody knows its name, unless the same call may come again."""
+    unary, interrupted = SyncTransport.unary, []
+
+    async def interrupting(self, method, request, timeout):
+        answer = await unary(self, method, request, timeout)
+        if method.name == "CreateJob" and not interrupted:
+            interrupted.append(answer.name)
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(SyncTransport, "unary", interrupting)
+    layer = Layer()
+    with pytest.raises(KeyboardInterrupt):
+        client.prune(layer.weight, layer.gram, sparsity=0.5, request_id=request_id, **ENDLESS)
+    assert [job.name for job in client.jobs()] == (interrupted if request_id else [])
+    assert len(client.list(kinds=INPUTS)) == (2 if request_id else 0)
+    for job in client.jobs():
+        assert job.state in ("QUEUED", "RUNNING")
+        job.cancel().wait().delete()
+    for tensor in client.list():
+        tensor.delete()
+
+
+def test_a_task_that_is_cancelled_while_a_job_is_created(shared_server, monkeypatch):
+    unary = AioTransport.unary
+
+    async def main():
+        created = asyncio.Event()
+
+        async def slow(self, method, request, timeout):
+            answer = await unary(self, method, request, timeout)
+            if method.name == "CreateJob" and not created.is_set():
+                created.set()
+                await asyncio.sleep(HANG)
+            return answer
+
+        monkeypatch.setattr(AioTransport, "unary", slow)
+        layer = Layer()
+        async with await sparsefw.aio.connect(shared_server.address) as client:
+            task = asyncio.create_task(client.prune(layer.weight, layer.gram, sparsity=0.5, **ENDLESS))
+            await created.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await client.list(), await client.jobs()) == ([], [])
+
+    asyncio.run(main())
+
+
+def test_a_job_that_is_refused_is_not_asked_for_again(client, monkeypatch):
+    unary, asked = SyncTransport.unary, []
+
+    async def counting(self, method, request, timeout):
+        asked.append(method.name)
+        return await unary(self, method, request, timeout)
+
+    monkeypatch.setattr(SyncTransport, "unary", counting)
+    layer = Layer()
+    with client.upload(layer.weight) as weight, pytest.raises(sparsefw.FailedPrecondition):
+        client.submit(weight, "tensors/none", sparsity=0.5)
+    assert asked.count("CreateJob") == 1
+
+
+def test_an_error_of_a_lost_connection_names_the_job(client, monkeypatch):
+    layer = Layer()
+
+    async def lost(self, job, on_event):
+        raise sparsefw.Unavailable("lost", code=grpc.StatusCode.UNAVAILABLE)
+
+    monkeypatch.setattr(_core.Core, "wait", lost)
+    with pytest.raises(sparsefw.Unavailable) as raised:
+        client.prune(layer.weight, layer.gram, sparsity=0.5, method="wanda")
+    monkeypatch.undo()
+    job = client.job(raised.value.job)
+    job.result()
+    # Its handle does not know what was uploaded for it.
+    spec = job.message.spec
+    assert {tensor.name for tensor in client.list(kinds=INPUTS)} == {spec.weight, spec.gram}
+    for name in (job, spec.weight, spec.gram):
+        client.delete(name)
 
 
 def lose_once(monkeypatch, call, error):

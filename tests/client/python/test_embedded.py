@@ -172,6 +172,19 @@ def test_the_server_ends_when_its_parent_is_killed(fork):
             os.kill(child, signal.SIGKILL)
 
 
+def test_closing_does_not_wait_for_a_fork():
+    then = "began = time.monotonic(); client.close(); print(time.monotonic() - began)"
+    parent, guard, _, folder, child = start_parent(fork=True, then=then)
+    try:
+        assert float(parent.stdout.readline()) < 15
+        assert ended(guard) and not folder.exists()
+        assert is_alive(child), "the fork must have outlived the server"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+
+
 def test_the_server_outlives_the_thread_that_started_it():
     parent, guard, address, folder, _ = start_parent(thread=True)
     server = server_of(guard)

@@ -223,8 +223,8 @@ def test_options_that_no_message_holds_are_refused(options, words):
 def test_lists_of_a_sweep_are_combined_the_last_fastest():
     options, settings = spec.split_sweep(
         {"sparsity": [0.5, 0.6], "alpha": (0, 0.9), "iterations": 5, "pattern": "unstructured"}, None)
-    assert settings == [{"sparsity": 0.5, "alpha": 0}, {"sparsity": 0.5, "alpha": 0.9},
-                        {"sparsity": 0.6, "alpha": 0}, {"sparsity": 0.6, "alpha": 0.9}]
+    assert settings == [{"sparsity": sparsity, "alpha": alpha, "pattern": "unstructured"}
+                        for sparsity in (0.5, 0.6) for alpha in (0, 0.9)]
     assert options == {"iterations": 5, "pattern": "unstructured", "sparsity": 0.5}
     points = spec.make_points(options, settings).points
     assert points[3].pattern.unstructured.sparsity == 0.6
@@ -237,6 +237,31 @@ def test_patterns_of_a_sweep_take_the_jobs_sparsity_where_they_need_one():
     points = spec.make_points(options, settings).points
     assert (points[0].pattern.nm.keep, points[0].pattern.nm.group) == (2, 4)
     assert points[1].pattern.per_row.sparsity == 0.7
+
+
+@pytest.mark.parametrize(("options", "points", "patterns"), [
+    ({"sparsity": 0.6}, [{"pattern": "2:4"}, {"alpha": 0.5}], ["2:4", "per-row 0.6"]),
+    ({"sparsity": 0.6}, [{"sparsity": 0.5}, {"alpha": 0.5}], ["per-row 0.5", "per-row 0.6"]),
+    ({"sparsity": 0.6, "pattern": "unstructured"}, [{"pattern": "per-row"}, {"sparsity": 0.7}],
+     ["per-row 0.6", "unstructured 0.7"]),
+    ({"pattern": "2:4"}, [{"pattern": "unstructured", "sparsity": 0.5}, {"alpha": 0.5}],
+     ["unstructured 0.5", "2:4"]),
+    ({"sparsity": 0.6}, [{"alpha": 0.5}, {"pattern": "2:4"}], ["per-row 0.6", "2:4"]),
+])
+def test_points_take_what_they_lack_from_the_job_and_not_from_the_first_point(options, points, patterns):
+    job, settings = spec.split_sweep(options, points)
+    message = spec.make_spec(job)
+    found = [point.pattern if point.HasField("pattern") else message.pattern
+             for point in spec.make_points(job, settings).points]
+    names = [("2:4",), *((kind, share) for kind in ("per-row", "unstructured") for share in (0.5, 0.6, 0.7))]
+    known = {" ".join(map(str, name)): spec.make_pattern(*name, *[None] * (2 - len(name))) for name in names}
+    assert found == [known[name] for name in patterns]
+
+
+@pytest.mark.parametrize("points", [[{"pattern": "2:4"}, {"alpha": 0.5}], [{"sparsity": 0.5}, {"alpha": 0.5}]])
+def test_a_point_without_a_pattern_is_refused_where_the_job_has_none(points):
+    with pytest.raises(sparsefw.InvalidArgument, match='pattern "per-row" needs sparsity'):
+        spec.split_sweep({}, points)
 
 
 @pytest.mark.parametrize("options", [{"sparsity": 0.5}, {"iterations": [1, 2], "sparsity": 0.5},

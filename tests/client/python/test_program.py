@@ -200,11 +200,10 @@ def test_a_place_that_cannot_be_written_is_named_before_the_work(files, capsys, 
 def test_places_without_permission_are_refused_and_streams_are_not(folder, monkeypatch):
     (folder / "there").write_text("")
     monkeypatch.setattr(os, "access", lambda place, mode: False)  # root may write everywhere
-    new, there, parent = folder / "new", folder / "there", os.path.realpath(folder)
-    # A mask is written beside the old one, a picture over it.
-    for flag, path, place in (("--out", new, parent), ("--out", there, parent), ("--plot", new, parent), ("--plot", there, there)):
-        with pytest.raises(sparsefw.InvalidArgument, match=f"{flag}: {path}: {place} is not writable"):
-            _files.check_outputs({flag: str(path)}, [], renamed=["--out"])
+    parent = os.path.realpath(folder)
+    for path in (folder / "new", folder / "there"):
+        with pytest.raises(sparsefw.InvalidArgument, match=f"--out: {path}: {parent} is not writable"):
+            _files.check_outputs({"--out": str(path)}, [])
     for path in ("/dev/stdout", "/dev/fd/1", "/dev/null"):
         _files.check_outputs({"--out": path}, [])
 

@@ -9,14 +9,17 @@ import errno
 import json
 import os
 import shlex
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from sparsefw import _cli_models, _files
 from sparsefw._commands import check_picture, pack, plot, wanda
+from sparsefw._commands.outputs import connection_files
 from sparsefw._inputs import files
 from sparsefw._progress import job_observer
 from sparsefw._text import printable
@@ -94,8 +97,8 @@ def _add_prune(commands: Any) -> None:
 def _prune(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--out-weights": arguments.out_weights, "--plot": arguments.plot}
     outputs = {flag: path for flag, path in outputs.items() if path is not None}
-    inputs = [arguments.weights, arguments.gram, *(arguments.activations or [])]
-    _files.check_outputs(outputs, [path for path in inputs if path], renamed=("--out", "--out-weights"))
+    inputs = [arguments.weights, arguments.gram, *(arguments.activations or []), *connection_files(arguments)]
+    _files.check_outputs(outputs, [path for path in inputs if path])
     if arguments.plot:
         check_picture("--plot", arguments.plot)
     for path in outputs.values():
@@ -212,9 +215,34 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: done; 2: wrong usage or file, or lost output; 3: refused or no server; 130: interrupted."""
+    """0: done; 1: no memory; 2: wrong usage or file, or lost output; 3: refused or no server;
+    130: interrupted; 143: ended by SIGTERM.
+    """
     warnings.formatwarning = _warning_line
-    return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+    with _terminable():
+        return _finish_output(_run(list(sys.argv[1:] if argv is None else argv)))
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends the work as Ctrl-C does: temporary folders and the server of "auto" go."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    def end(*_: object) -> NoReturn:
+        raise _Terminated
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # else whoever started it has other plans
+    )
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _warning_line(
@@ -249,8 +277,15 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         print(f"sparsefw: {printable(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return 143 if isinstance(error, _Terminated) else 130
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch says so with a RuntimeError.
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        why = " ".join(str(error).split()) or "an array did not fit"
+        print(f"sparsefw: this machine's memory ran out: {printable(why)}", file=sys.stderr)
+        return 1
 
 
 def _finish_output(code: int) -> int:

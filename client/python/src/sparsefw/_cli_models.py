@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsefw._commands import check_picture, load
-from sparsefw._files import check_outputs
+from sparsefw._commands.outputs import check_model_outputs
 from sparsefw._text import printable
 from sparsefw.client import connect
 from sparsefw.errors import invalid
@@ -153,7 +153,8 @@ def add_prune_model(commands: Any) -> None:
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace a pruned model in OUT; with --state the same run may do so without it",
+        help="replace a pruned model in OUT, and the files of --report and --plot; with --state the same run "
+        "may replace OUT without it",
     )
     _add_pruning_flags(parser)
     parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")
@@ -165,6 +166,7 @@ def add_tune(commands: Any) -> None:
     parser = commands.add_parser("tune", help="try settings on the first blocks of a Hugging Face model")
     _add_data_flags(parser, "calibration")
     _add_pruning_flags(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --report")
     parser.set_defaults(run=_tune)
 
 
@@ -279,19 +281,8 @@ def _pruning(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> dict
     }
 
 
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Before hours of work rather than after them. The run makes its folders, which may hold the files."""
-    outputs = {f"--{name}": getattr(arguments, name, None) for name in ("report", "plot")}
-    made = [getattr(arguments, "out", None), arguments.state]
-    check_outputs(
-        {flag: path for flag, path in outputs.items() if path is not None},
-        [arguments.data],
-        [folder for folder in made if folder],
-    )
-
-
 def _tune(arguments: argparse.Namespace) -> int:
-    _check_outputs(arguments)
+    check_model_outputs(arguments)
     models = _models()
     candidates = _candidates(arguments)
     with contextlib.ExitStack() as stack:
@@ -310,7 +301,7 @@ def _tune(arguments: argparse.Namespace) -> int:
 
 
 def _prune_model(arguments: argparse.Namespace) -> int:
-    _check_outputs(arguments)
+    check_model_outputs(arguments)
     models = _models()
     if arguments.plot:
         check_picture("--plot", arguments.plot)

@@ -26,7 +26,7 @@ from sparsefw._rpc import wire
 from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
 from sparsefw._rpc.pages import PageWalk
 from sparsefw._rpc.read import read_tensor
-from sparsefw._rpc.session import TERMINAL, Session
+from sparsefw._rpc.session import TERMINAL, Session, new_request_id
 from sparsefw._rpc.upload import TensorContent, TransferProgress, tensor_spec, upload
 from sparsefw.arrays import Buffer, as_buffer
 from sparsefw.errors import Error, invalid
@@ -131,6 +131,7 @@ class Core:
         if uploads or inputs.activations is not None:
             await self.session.check_options(_check_request(message, inputs))
         made: list[str] = []
+        job_id, asked = request_id or new_request_id(), False
 
         def within(field: str) -> str | None:
             # The same call again finds what this one has uploaded.
@@ -154,14 +155,27 @@ class Core:
                 named = getattr(inputs, field)
                 if isinstance(named, str):
                     _name_input(message, inputs, field, named)
-            job = await self.session.create_job(message, request_id)
+            asked = True
+            job = await self.session.create_job(message, job_id)
             if isinstance(inputs.weight, Buffer):
                 _check_shape(job, inputs.weight.shape)
             return job, made
-        except BaseException:
+        except BaseException as error:
             if request_id is None:
-                await self.give_back(made)
+                # A refusal of the server has a reason, and there is no job.
+                unknown = asked and getattr(error, "reason", "") in ("", "PROTOCOL")
+                jobs = await self._cancel_asked(message, job_id) if unknown else []
+                await self.give_back([*jobs, *made])
             raise
+
+    async def _cancel_asked(self, message: job_pb2.JobSpec, request_id: str) -> list[str]:
+        """Cancels the job of a CreateJob whose answer was lost: the same request names it."""
+        request = self.session.job_request(message, request_id)
+        with contextlib.suppress(Error):
+            job = await self.session.transport.unary(wire.CREATE_JOB, request, _ONE_CALL)
+            await self._cancel(job.name)
+            return [job.name]
+        return []
 
     async def discard(self, names: Sequence[str]) -> None:
         """Deletes tensors that nobody needs any more, as far as that works. Not after an error."""
@@ -170,13 +184,13 @@ class Core:
                 await self.session.delete_tensor(name)
 
     async def give_back(self, names: Sequence[str]) -> None:
-        """Deletes tensors after an error: whoever waits for the error must not wait for retries.
+        """Deletes jobs and tensors after an error: whoever waits for the error must not wait for retries.
 
-        One attempt of a second each, and none once the server cannot be reached.
+        Attempts of a second each, and none once the server cannot be reached. For a second they are made
+        again: a job that was cancelled just now holds its inputs until it ends.
         """
         with contextlib.suppress(errors.Unavailable):
-            for name in names:
-                await self._is_gone(name)
+            await self._delete_all(names, time.monotonic() + _ONE_CALL)
 
     async def abandon(self, job: str, temporary: Sequence[str]) -> None:
         """Cancels a job that nobody waits for any more, and deletes its inputs; in a second or two."""

@@ -163,9 +163,7 @@ def check_absent(path: str, overwrite: bool) -> None:
         raise invalid(f"{path}: exists and is not overwritten; --overwrite replaces it")
 
 
-def check_outputs(
-    outputs: Mapping[str, str], inputs: Sequence[str], made: Sequence[str] = (), renamed: Sequence[str] = ()
-) -> None:
+def check_outputs(outputs: Mapping[str, str], inputs: Sequence[str], made: Sequence[str] = ()) -> None:
     """Raises InvalidArgument where a file could not be written at the end, which would lose the work, or
     would take the place of another one of the same command.
 
@@ -173,12 +171,11 @@ def check_outputs(
         outputs: files by flag, in the order in which they are written.
         inputs:  FILE[:TENSOR].
         made:    folders that the command makes before it writes the files.
-        renamed: flags whose files are written beside an old one, which they then replace.
     """
     flags = list(outputs)
     for index, flag in enumerate(flags):
         path = outputs[flag]
-        _check_place(flag, path, [os.path.realpath(folder) for folder in made], flag in renamed)
+        _check_place(flag, path, [os.path.realpath(folder) for folder in made])
         if any(_is_same(path, split_name(argument)[0]) for argument in inputs):
             raise invalid(f"{flag}: {path} is an input and would be lost")
         for other in flags[:index]:
@@ -186,21 +183,19 @@ def check_outputs(
                 raise invalid(f'{other} and {flag} must be two files; got "{path}"')
 
 
-def _check_place(flag: str, path: str, made: Sequence[str], renamed: bool) -> None:
+def _check_place(flag: str, path: str, made: Sequence[str]) -> None:
     if os.path.isdir(path or "."):  # "" is what an unset variable of a shell leaves
         raise invalid(f'{flag} must be a file; got the folder "{path or "."}"')
-    there = os.path.exists(path)
     # What is written as it is needs no folder, and who may write it is known when it is opened.
-    if _DESCRIPTOR.fullmatch(os.path.abspath(path)) or (there and not os.path.isfile(path)):
+    if _DESCRIPTOR.fullmatch(os.path.abspath(path)) or (os.path.exists(path) and not os.path.isfile(path)):
         return
     folder = os.path.dirname(os.path.realpath(path))  # the file that a link leads to is written
     if folder in made:
         return
     if not os.path.isdir(folder):
         raise invalid(f"{flag}: {path}: there is no folder {folder}")
-    place = path if there and not renamed else folder
-    if not os.access(place, os.W_OK):
-        raise invalid(f"{flag}: {path}: {place} is not writable")
+    if not os.access(folder, os.W_OK):  # the new file is written beside an old one, and replaces it
+        raise invalid(f"{flag}: {path}: {folder} is not writable")
 
 
 def _is_same(path: str, other: str) -> bool:

@@ -343,6 +343,8 @@ async def _cancelled_on_interrupt(job: Job, request_id: str | None) -> AsyncGene
     try:
         yield
     except BaseException as error:
+        if isinstance(error, Error):
+            error.job = error.job or job.name
         # With an id somebody may come back for it. A job that has not ended goes on after a lost connection.
         if request_id is None and (job.ended or not isinstance(error, Error)):
             with contextlib.suppress(Error):

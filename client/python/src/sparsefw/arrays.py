@@ -137,7 +137,7 @@ def as_buffer(value: Any, what: str, dtypes: tuple[str, ...], dims: int = 2) -> 
     """
     if isinstance(value, Buffer):
         if value.dtype in dtypes:
-            return value
+            return dataclasses.replace(value, shape=_shape_of(value.shape, what, dims))
         if value.dtype != "float64":
             raise invalid(f"{what} must be {_one_of(dtypes)}; got {value.dtype}")
         value = np.frombuffer(value.data, _STORAGE["float64"]).reshape(value.shape)
@@ -146,15 +146,21 @@ def as_buffer(value: Any, what: str, dtypes: tuple[str, ...], dims: int = 2) -> 
         array, name = array.astype(np.float32), "float32"
     if name not in dtypes:
         raise invalid(f"{what} must be {_one_of(dtypes)}; got {name}")
-    if what == "activations" and array.ndim > dims:
-        array = array.reshape(-1, array.shape[-1])
-    if array.ndim != dims or array.size == 0:
-        raise invalid(f"{what} must have {dims} dimensions of at least 1; got shape {list(array.shape)}")
+    array = array.reshape(_shape_of(array.shape, what, dims))
     if name == "bool":
         return pack_mask(array)
     # In this machine's byte order and contiguous already: nothing is copied.
     array = np.ascontiguousarray(array, dtype=_STORAGE[name])
     return Buffer(_bytes_of(array), name, tuple(array.shape))
+
+
+def _shape_of(shape: tuple[int, ...], what: str, dims: int) -> tuple[int, ...]:
+    """The shape that is sent. Raises InvalidArgument where it has other dimensions, or none."""
+    if what == "activations" and len(shape) > dims:
+        shape = (math.prod(shape[:-1]), shape[-1])
+    if len(shape) != dims or math.prod(shape) == 0:
+        raise invalid(f"{what} must have {dims} dimensions of at least 1; got shape {list(shape)}")
+    return shape
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:

@@ -259,7 +259,8 @@ class Client:
         """Many settings on one weight and Gram matrix in one job.
 
         Every combination of the options that are lists (method, pattern, sparsity, alpha, swaps,
-        reconstruct, joint), the last one varying fastest; or exactly `points`. At most 256.
+        reconstruct, joint), the last one varying fastest; or exactly `points`, which take what they leave out
+        from the other options. At most 256.
 
         Examples:
             >>> table = client.sweep(w, g, alpha=[0, 0.5, 0.9], sparsity=[0.5, 0.6])   # doctest: +SKIP
@@ -359,6 +360,8 @@ def _cancelled_on_interrupt(job: Job, request_id: str | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if isinstance(error, Error):
+            error.job = error.job or job.name
         # With an id somebody may come back for it. A job that has not ended goes on after a lost connection.
         if request_id is None and (job.ended or not isinstance(error, Error)):
             with contextlib.suppress(Error):

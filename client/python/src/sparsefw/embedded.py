@@ -153,6 +153,7 @@ class EmbeddedServer:
         if self._guard.stdin and not self._guard.stdin.closed:
             with contextlib.suppress(OSError):
                 self._guard.stdin.close()
+        self._guard.terminate()  # a child that was forked may hold the pipe open
         try:
             self._guard.wait(timeout=30)
         except subprocess.TimeoutExpired:

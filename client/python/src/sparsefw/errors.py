@@ -39,7 +39,7 @@ class Error(Exception):
         message:     one sentence for people; a server's has escapes instead of characters that could steer
                      a terminal, str(error) always.
         retry_delay: seconds after which the server asked to try again, or None.
-        job:         name of the job whose run failed, or "".
+        job:         name of the job that failed, or on which `prune` or `sweep` could not wait; or "".
     """
 
     def __init__(

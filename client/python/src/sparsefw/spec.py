@@ -215,20 +215,28 @@ def split_sweep(
     if not 1 <= len(settings) <= _MOST_POINTS:
         raise invalid(f"a sweep has 1 to {_MOST_POINTS} points; got {len(settings)}")
     job: dict[str, Any] = {key: value for key, value in options.items() if key not in axes}
-    for setting in settings:
-        # The job's own pattern may have no sparsity to share.
-        kind = setting.get("pattern")
-        if kind is not None and ":" not in str(kind) and job.get("sparsity") is not None:
-            setting.setdefault("sparsity", job["sparsity"])
     if settings[0].get("pattern") is not None or settings[0].get("sparsity") is not None:
-        # The job needs a pattern of its own, which its points replace.
+        for setting in settings:
+            _complete(setting, job)
+        # The job may have no pattern of its own, and the server asks for one; no point takes it over.
         job = _with_pattern(job, settings[0])
     return job, settings  # type: ignore[return-value]
 
 
+def _complete(setting: dict[str, Any], job: Mapping[str, Any]) -> None:
+    """Writes into the point what it takes from the job's own pattern and sparsity."""
+    merged = _with_pattern(job, setting)
+    setting["pattern"] = merged.get("pattern") or "per-row"
+    if merged.get("sparsity") is not None:
+        setting["sparsity"] = merged["sparsity"]
+    else:
+        make_pattern(setting["pattern"], None)  # raises where the pattern needs a sparsity
+
+
 def _with_pattern(options: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**options, **{k: setting[k] for k in ("pattern", "sparsity") if k in setting}}
-    if ":" in str(merged.get("pattern", "")) and "sparsity" not in setting:
+    own = {key: setting[key] for key in ("pattern", "sparsity") if setting.get(key) is not None}
+    merged = {**options, **own}
+    if ":" in str(own.get("pattern", "")) and "sparsity" not in own:
         merged.pop("sparsity", None)
     return merged
 

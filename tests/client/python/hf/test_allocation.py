@@ -86,6 +86,16 @@ def test_noise_does_not_break_the_split():
     assert sum(chosen.values()) == pytest.approx(1.1)
 
 
+@pytest.mark.parametrize("sparsity", [0.991, 1])
+def test_loss_curves_end_at_a_sparsity(sparsity):
+    """The mean could not be more; nothing is read."""
+    words = f'sparsity must be at most 0.99 with allocation="loss-curve"; got {sparsity}'
+    with pytest.raises(sparsefw.InvalidArgument, match=re.escape(words)):
+        prune("none", "127.0.0.1:9", sparsity=sparsity, allocation="loss-curve")
+    allocate.check("loss-curve", "per-row", 0.99)
+    allocate.check("owl", "per-row", 1)
+
+
 def test_allocation_by_loss_curves(client, folder):
     model = tiny.make("llama")
     with torch.no_grad():  # of this one nothing matters but a few columns

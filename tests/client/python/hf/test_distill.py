@@ -115,6 +115,26 @@ def test_a_folder_gets_what_the_model_in_memory_gets(dtype, block, client, folde
     assert written["settings"]["distill"] == {"epochs": 6, "learning_rate": 3e-3, "held_back": 0.0625}
 
 
+def test_a_start_that_is_not_finite_does_not_win(client, folder, monkeypatch):
+    """NaN is less than nothing. In JSON, which has no such numbers, it is null."""
+    measure, held = distill.divergence, []
+
+    def broken(logits, wanted, gradient=False):
+        if not gradient:
+            held.append(1)
+        return measure(logits, wanted, gradient) if gradient or len(held) > 1 else (float("nan"), None)
+
+    monkeypatch.setattr(distill, "divergence", broken)
+    report = prune(tiny.make("llama"), client, distill=DISTILL, out=folder / "out")
+    assert report.distillation["kept"] == "end"
+    assert 0 < report.distillation["divergence_after"] < 100
+    report.save(folder / "report.json")
+    for path in (folder / "out/sparsefw.json", folder / "report.json"):
+        found = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+        assert found["distillation"]["divergence_before"] is None
+    assert "model distilled" in str(report)
+
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])

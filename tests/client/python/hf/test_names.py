@@ -55,7 +55,8 @@ def test_names_of_wanda(words, found):
     needed = ["--data", "t.txt", "--out", "o"]
     assert wanda.is_wanda([*words, "--model", "m"])
     assert wanda.translate(["--model", "m", *words, *needed]) == ["m", *found, *needed]
-    assert wanda.translate(["m", *words, *needed]) == ["m", *found, *needed]
+    mine = found[:-2] if "--alpha" in words else found
+    assert wanda.translate(["m", *words, *needed]) == [*mine, "m", *found[len(mine):], *needed]
     assert not wanda.is_wanda(["m", "--sparsity", "0.5", *needed])
 
 
@@ -80,8 +81,25 @@ def test_names_of_wanda_without_a_meaning_say_what_to_do(words, message, capsys)
 def test_the_text_must_be_given():
     with pytest.raises(sparsefw.InvalidArgument, match="--data FILE.txt is missing"):
         wanda.translate(["--model", "m", "--save_model", "o"])
-    with pytest.raises(sparsefw.InvalidArgument, match="--model is missing"):
-        wanda.translate(["--data", "t", "--save_model", "o"])
+
+
+@pytest.mark.parametrize(("words", "pattern"), [
+    (["--data", "{0}/data.txt", "{0}/dense", "--sparsity_ratio", "0.5", "--out", "{0}/o", "--method", "wanda"], "per-row"),
+    (["{0}/dense", "--method", "sparsegpt", "--sparsity_type", "unstructured"], "unstructured"),
+    (["--method=SparseGPT", "{0}/dense", "--sparsity_type", "unstructured"], "unstructured"),
+    (["--prune_method", "magnitude", "--model", "{0}/dense", "--method", "ria", "--sparsity_type", "unstructured"],
+     "per-row"),
+])
+def test_names_of_both_kinds(shared_server, dense, folder, capsys, words, pattern):
+    more = ["--seqlen", "32", "--server", shared_server.address, "-q"]
+    more += [] if "--out" in words else ["--save_model", "{0}/o", "--data", "{0}/data.txt", "--sparsity", "0.5"]
+    assert _cli.main(["prune-model", *(word.format(folder) for word in [*words, *more])]) == 0, capsys.readouterr().err
+    assert json.loads((folder / "o/sparsefw.json").read_text())["settings"]["pattern"] == pattern
+
+
+def test_the_model_must_be_given(capsys):
+    assert _cli.main(["prune-model", "--data", "t", "--save_model", "o"]) == 2
+    assert "the following arguments are required: MODEL" in capsys.readouterr().err
 
 
 def test_names_of_llm_compressor(client):

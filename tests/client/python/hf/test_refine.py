@@ -77,6 +77,27 @@ def test_what_does_not_help_is_not_kept(client):
         assert torch.equal(value, refined.get_parameter(name)), name
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_start_that_is_not_finite_does_not_win(client, monkeypatch, ends):
+    """NaN is less than nothing; where every epoch is so, the start is kept."""
+    measure, held = refine._Errors.of, []
+
+    def broken(self, *rest):
+        found = measure(self, *rest)
+        if torch.is_grad_enabled():
+            return found
+        held.append(1)
+        return found if ends and len(held) % 5 != 1 else found * float("nan")  # 4 epochs, one sequence
+
+    monkeypatch.setattr(refine._Errors, "of", broken)
+    report = prune(tiny.make("llama"), client, refine_blocks=REFINE)
+    for record in report.refinements:
+        assert record["error_before"] == float("inf")
+        assert (record["epoch"] > 0, record["error_after"] < 100) == (ends, ends)
+    assert "2 blocks refined" in str(report)
+    assert report.to_dict()["refinements"][0]["error_before"] is None
+
+
 def test_what_is_ignored_stays(client):
     model = tiny.make("llama")
     before = model.model.layers[1].self_attn.q_proj.weight.detach().clone()

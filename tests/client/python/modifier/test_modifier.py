@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import grpc
 import llmcompressor
 import oneshots
 import pytest
@@ -13,6 +15,7 @@ import tiny
 import torch
 import transformers
 from llmcompressor.recipe import Recipe
+from sparsefw.hf.pools import servers
 from sparsefw.llmcompressor import SparseFWModifier
 from sparsefw.llmcompressor.arguments import pattern_of
 from sparsefw.llmcompressor.sums import Sums
@@ -231,6 +234,22 @@ def test_patterns():
 def test_samples_are_needed(dense):
     with pytest.raises(sparsefw.InvalidArgument, match="needs samples: give oneshot a dataset"):
         llmcompressor.oneshot(model=oneshots.load(dense), recipe=SparseFWModifier(sparsity=0.5))
+
+
+@pytest.mark.parametrize("fails", ["connect", "version"])
+def test_a_server_that_cannot_be_reached_leaves_no_hooks(dense, monkeypatch, fails):
+    def lost(*_, **__):
+        raise sparsefw.Unavailable("lost", code=grpc.StatusCode.UNAVAILABLE)
+
+    monkeypatch.setattr(servers, "connect", lost) if fails == "connect" else monkeypatch.setattr(
+        sparsefw.Client, "info", lost)
+    model, modifier = oneshots.load(dense), SparseFWModifier(sparsity=0.5, method="wanda")
+    state = SimpleNamespace(model=model, data=SimpleNamespace(calib=[None] * 4))
+    modifier.on_initialize(state)
+    with pytest.raises(sparsefw.Unavailable):
+        modifier.on_calibration_start(state, None)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    model(torch.ones(1, 4, dtype=torch.long))
 
 
 IN_TWO = """

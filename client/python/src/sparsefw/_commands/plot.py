@@ -7,8 +7,9 @@ import shutil
 from typing import Any, Final
 
 from sparsefw._commands import check_picture
-from sparsefw._files import check_outputs
-from sparsefw._inputs.packages import new_figure
+from sparsefw._commands.outputs import connection_files
+from sparsefw._files import check_absent, check_outputs
+from sparsefw._inputs.packages import new_figure, save_figure
 from sparsefw._text import printable
 from sparsefw.errors import invalid
 from sparsefw.results import Event, Progress
@@ -64,7 +65,7 @@ class Trace:
         axes.set_title(printable(name))
         axes.grid(alpha=0.3)
         axes.legend()
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
 
 
 def _shares(progress: Progress) -> tuple[int, float, float]:
@@ -93,6 +94,7 @@ def add_plot(commands: Any, add_server_flags: Any, connect: Any) -> None:
     )
     parser.add_argument("job", metavar="JOB", help="jobs/ID")
     parser.add_argument("--out", metavar="FILE.png", help="a picture; needs matplotlib: 'sparsefw[plot]'")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --out")
     add_server_flags(parser)
     parser.set_defaults(run=_plot, connect=connect)
 
@@ -107,7 +109,8 @@ def show(trace: Trace, name: str, out: str | None) -> None:
 
 def _plot(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
-        check_outputs({"--out": arguments.out}, [])
+        check_outputs({"--out": arguments.out}, connection_files(arguments))
+        check_absent(arguments.out, arguments.overwrite)
         check_picture("--out", arguments.out)
     trace = Trace()
     with arguments.connect(arguments) as client:

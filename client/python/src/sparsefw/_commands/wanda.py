@@ -66,20 +66,30 @@ def translate(words: Sequence[str]) -> list[str]:
     kind = found.pop("--sparsity_type", None)
     if kind is not None and kind not in _TYPES:
         raise invalid(f"--sparsity_type must be one of {', '.join(_TYPES)}; got {kind}")
-    positional = bool(others) and not others[0].startswith("-")
-    if "--model" not in found and not positional:
-        raise invalid("--model is missing: the folder of the model, or ORG/NAME on the hub")
     if "--save_model" not in found and not any(word.partition("=")[0] == "--out" for word in others):
         raise invalid("--save_model DIR is missing: nothing is kept without it")
     if not any(word.partition("=")[0] == "--data" for word in others):
         raise invalid("--data FILE.txt is missing: the calibration text; C4 is not downloaded")
-    out = [found.pop("--model")] if "--model" in found else [others.pop(0)]
+    # Without it the model is among the others, where argparse finds it.
+    out = [found.pop("--model")] if "--model" in found else []
     out += ["--method", method] if method else []
     if kind is not None:
-        out += ["--pattern", _PATTERNS[method or "sparsefw"] if kind == "unstructured" else kind]
+        last = _value(others, "--method") or method or "sparsefw"
+        out += ["--pattern", _PATTERNS.get(last.lower(), "per-row") if kind == "unstructured" else kind]
     for name, value in found.items():
         out += [_RENAMED[name], value]
     return [*out, *others]
+
+
+def _value(words: Sequence[str], name: str) -> str | None:
+    """Of an option of ours: the last one counts."""
+    value = None
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            value = following
+        elif word.startswith(f"{name}="):
+            value = word.removeprefix(f"{name}=")
+    return value
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:

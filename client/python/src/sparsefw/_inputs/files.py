@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from sparsefw import _files
-from sparsefw.arrays import Buffer
 from sparsefw.errors import Error, invalid
 
 _NPY: Final = b"\x93NUMPY"
@@ -62,15 +61,7 @@ def open_batches(arguments: list[str]) -> list[Any]:
     twice = [argument for argument in arguments if arguments.count(argument) > 1]
     if twice:
         raise invalid(f"{twice[0]} is given twice")
-    return [_flat(open_tensor(argument)[0]) for argument in arguments]
-
-
-def _flat(value: Any) -> Any:
-    """Tokens as rows; arrays of NumPy and PyTorch are flattened where they are sent."""
-    if isinstance(value, Buffer) and len(value.shape) > 2:
-        rows = int(np.prod(value.shape[:-1]))
-        return Buffer(value.data, value.dtype, (rows, value.shape[-1]))
-    return value
+    return [open_tensor(argument)[0] for argument in arguments]
 
 
 def _first_member(zipped: bytes) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from typing import Any
+
+from sparsefw._files import atomically
 
 
 def needed(module: str, install: str) -> Any:
@@ -32,3 +36,13 @@ def new_figure() -> tuple[Any, Any]:
     figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 4.5), layout="constrained")
     backend.FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a picture; the ending says of which kind, and without one it gets .png."""
+    name = os.fspath(path)
+    kind = os.path.splitext(name)[1].removeprefix(".").lower()
+    if not kind:
+        name, kind = f"{name.rstrip('.')}.png", "png"
+    with atomically(Path(name)) as file:
+        figure.savefig(file, format=kind, dpi=150)

@@ -164,11 +164,11 @@ class Session:
             if not request.page_token or (limit and len(found) >= limit):
                 return found
 
-    async def create_job(self, spec: job_pb2.JobSpec, request_id: str | None) -> job_pb2.Job:
-        request = prune_service_pb2.CreateJobRequest(
-            spec=spec, request_id=request_id or new_request_id(), owner=self.options.owner
-        )
-        return await self.call(wire.CREATE_JOB, request)
+    def job_request(self, spec: job_pb2.JobSpec, request_id: str) -> prune_service_pb2.CreateJobRequest:
+        return prune_service_pb2.CreateJobRequest(spec=spec, request_id=request_id, owner=self.options.owner)
+
+    async def create_job(self, spec: job_pb2.JobSpec, request_id: str) -> job_pb2.Job:
+        return await self.call(wire.CREATE_JOB, self.job_request(spec, request_id))
 
     async def check_options(self, request: prune_service_pb2.CheckJobOptionsRequest) -> None:
         """What CreateJob would refuse, before anything is uploaded."""

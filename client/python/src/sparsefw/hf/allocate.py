@@ -15,6 +15,8 @@ STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
 # Allocations that have a name, and their bound: how far a sparsity may be from the mean, or half the range of
 # all sparsities ("owl"; lambda for models of the Llama family).
 BOUNDS: Final = {"uniform": 0.1, "loss-curve": 0.1, "owl": 0.08}
+# The largest sparsity that they give a matrix.
+_MOST: Final = 0.99
 Curve = Sequence[Mapping[str, float]]
 
 
@@ -41,7 +43,7 @@ def by_name(
 
 def sweep_points(sparsity: float, bound: float) -> list[float]:
     """The sparsities of a layer's loss curve, within [sparsity - bound, sparsity + bound] and [0, 0.99]."""
-    points = {round(min(max(sparsity + step * bound, 0.0), 0.99), 6) for step in STEPS}
+    points = {round(min(max(sparsity + step * bound, 0.0), _MOST), 6) for step in STEPS}
     return sorted(points)
 
 
@@ -100,7 +102,7 @@ def by_outliers(
     up, down = mean - min(kept.values()), max(kept.values()) - mean
     width = 2 * bound
     if most > least:
-        width = min(width, max(0.0, 0.99 - sparsity) / up, sparsity / down)
+        width = min(width, max(0.0, _MOST - sparsity) / up, sparsity / down)
     return {name: min(max(sparsity + width * (mean - kept[name]), 0.0), 1.0) for name in sizes}
 
 
@@ -113,6 +115,8 @@ def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float |
         raise invalid(f'pattern "{pattern}" fixes the sparsity of every layer: allocation must be "uniform"')
     if isinstance(allocation, str) and ":" not in pattern and sparsity is None:
         raise invalid(f'pattern "{pattern}" needs sparsity, the share to remove')
+    if allocation == "loss-curve" and sparsity is not None and _is_share(sparsity) and sparsity > _MOST:
+        raise invalid(f'sparsity must be at most {_MOST} with allocation="loss-curve"; got {sparsity}')
     # A server would refuse the value only when the block of a matrix with it comes.
     for rule, value in allocation.items() if isinstance(allocation, Mapping) else ():
         if not _is_share(value):

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sparsefw._files import sync_folder, sync_tree
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.report import CERTIFICATE, Report
+from sparsefw.hf.values import finite
 
 FACTS: Final = "sparsefw.json"
 # What a run keeps in a folder that it fills; the second is the model before it is complete.
@@ -61,25 +62,59 @@ def _check_writable(out: Path) -> None:
 def _check_contents(out: Path) -> None:
     if not out.exists():
         return
-    if not out.is_dir() or (_foreign(out) and not (out / FACTS).exists() and not (out / _PARTIAL).exists()):
+    if not out.is_dir() or (not (out / FACTS).exists() and {p.name for p in _foreign(out)} - _moved(out)):
         raise invalid(f"{out}: exists and is no model that was pruned before; it is not overwritten")
     if os.path.ismount(out) and (out / FACTS).exists():
         raise invalid(f"{out}: is a mount point with a pruned model and cannot be replaced; empty it")
 
 
-def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InvalidArgument where the pruned model in `out` is of none of these runs (their settings)."""
-    try:
-        there = json.loads((out / FACTS).read_text(encoding="utf-8"))["settings"]
-    except FileNotFoundError:
+def check_own(out: Path, runs: Sequence[Mapping[str, Any]], new: Path | None = None) -> None:
+    """Raises InvalidArgument where the pruned model in `out` is of none of these runs (their settings), or
+    where somebody has put other files there since.
+
+    Args:
+        new: the folder that is to replace it, once it is complete.
+    """
+    if not (out / FACTS).exists():
         return
-    except (OSError, ValueError, KeyError, TypeError):
-        there = None
-    if there not in [json.loads(json.dumps(settings)) for settings in runs]:
+    there = _facts(out)
+    if there.get("settings") not in [json.loads(json.dumps(finite(settings))) for settings in runs]:
         raise invalid(
             f"{out}: exists and is not overwritten: it holds a pruned model"
             f"{' of another run' if runs else ''}; overwrite=True (--overwrite) replaces it"
         )
+    if (known := there.get("files")) is None:  # of an earlier version; the new model's files tell as well
+        known = _files(new) if new is not None else _files(out)
+    others = sorted({*_files(out)} - {*known})
+    if others:
+        raise invalid(
+            f"{out}: exists and is not overwritten: it holds {others[0]}, which is not of the pruned model; "
+            "move it away, or overwrite=True (--overwrite) removes it"
+        )
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Of a pruned model; {} where they are missing or damaged."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _files(folder: Path) -> list[str]:
+    """Their names within the folder, sorted."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def _moved(out: Path) -> set[str]:
+    """What a run that ended in `_move_up` left in its place: files of a complete model that are not beside
+    its facts any more.
+    """
+    partial = out / _PARTIAL
+    names = {name.partition("/")[0] for name in _facts(partial).get("files", [])}
+    return {name for name in names if not (partial / name).exists()}
 
 
 def _foreign(out: Path) -> list[Path]:
@@ -105,31 +140,34 @@ def write_folder(
     report: Report,
     tokenizer: Any,
     write: Callable[[Path], None],
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Writes it beside its place and moves it there when it is complete; into an empty folder that is there
     from within, sparsefw.json last.
 
     Args:
-        check: raises InvalidArgument where what is at `out` by then must stay.
+        check: raises InvalidArgument where what is at `out` by then must stay; of the new folder.
     """
     _check_writable(out)
     inside = _goes_inside(out)
     partial = out / _PARTIAL if inside else out.with_name(f".{out.name}.partial")
+    for name in _moved(out) if inside else ():
+        _remove(out / name)
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
     write(partial)
     if tokenizer is not None and hasattr(tokenizer, "save_pretrained"):
         tokenizer.save_pretrained(partial)
-    (partial / FACTS).write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
     card = partial / "README.md"
     # Cards are not always UTF-8; other bytes are written as they were read.
     text = card.read_text(encoding="utf-8", errors="surrogateescape") if card.exists() else ""
     card.write_text(with_section(text, section(report)), encoding="utf-8", errors="surrogateescape")
+    facts = {**report.to_dict(), "files": sorted({*_files(partial), FACTS})}
+    (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     sync_tree(partial)  # the model that it replaces is removed below
     try:
         _check_contents(out)
-        check()
+        check(partial)
     except InvalidArgument as error:
         kept = _set_aside(partial)
         raise error.with_message(f"{error.message}; the pruned model of this run is {kept}") from None
@@ -153,13 +191,17 @@ def _set_aside(partial: Path) -> Path:
 
 def _move_up(partial: Path, out: Path) -> None:
     """Until the last file is moved the folder `partial` says that this is unfinished, and whose it is."""
-    for entry in sorted(partial.iterdir(), key=lambda path: path.name == FACTS):
-        there = out / entry.name
-        if there.is_dir():  # of a run that ended in here
-            shutil.rmtree(there)
-        entry.replace(there)
+    for entry in sorted(partial.iterdir(), key=lambda path: (path.name == FACTS, path.name)):
+        entry.replace(out / entry.name)
     sync_folder(out)
     partial.rmdir()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def replace_folder(partial: Path, out: Path) -> None:

@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from sparsefw._inputs.packages import needed, new_figure
+from sparsefw._files import atomically
+from sparsefw._inputs.packages import needed, new_figure, save_figure
 from sparsefw._text import printable
 from sparsefw.hf.presets import PRESETS
+from sparsefw.hf.values import finite
 
 # The bound holds for masks that keep what was fixed from the start (alpha), not for all.
 CERTIFICATE: Final = "share of the mask's loss that no mask with the same fixed weights can avoid"
@@ -105,12 +107,13 @@ class Report:
         return needed("pandas", "pandas").DataFrame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+        """For JSON, which has no numbers that are not finite: they are None."""
+        return dict(finite(dataclasses.asdict(self)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        with atomically(Path(path)) as file:
+            file.write((json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draws the reduction of the local loss by block and type of matrix; needs matplotlib."""
@@ -132,7 +135,7 @@ class Report:
         axes.grid(alpha=0.3)
         if lines:
             axes.legend(fontsize="small", ncols=2)
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
 
     def summary(self) -> list[list[str]]:
         """A table: means by type of matrix."""

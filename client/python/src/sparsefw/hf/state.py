@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,6 +25,9 @@ from sparsefw._text import printable
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
+# Begins the names of folders of runs without a state_dir.
+TEMPORARY: Final = ".sparsefw-"
+_LOCK: Final = ".lock"
 # In it: the run's own name. Two folders of the same work share no requests on a server.
 _RUN: Final = "run"
 
@@ -50,6 +54,22 @@ def _difference(path: str, there: Any, here: Any) -> str:
     if path.startswith("model."):
         return f"the model differs ({path.removeprefix('model.')})"
     return f"{path.removeprefix('options.')} was {json.dumps(there)}, is {json.dumps(here)}"
+
+
+def remove_abandoned(place: Path) -> None:
+    """Removes temporary folders of runs that were killed: those whose lock nobody holds."""
+    for folder in place.glob(f"{TEMPORARY}*"):
+        try:
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:  # it is of no run, or of another user
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -100,7 +120,7 @@ class State:
         self._versions: dict[str, str] = {}
         self._ask: Callable[[], Mapping[str, str]] = dict
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._open(json.loads(json.dumps(facts)))
         except BaseException:

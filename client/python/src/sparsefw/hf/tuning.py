@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparsefw._files import atomically
 from sparsefw._text import printable
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf import allocate
@@ -138,7 +139,8 @@ class Tuned:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with atomically(Path(path)) as file:
+            file.write((json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
 
     def __str__(self) -> str:
         ranked = sorted(range(len(self.candidates)), key=lambda index: self.candidates[index]["loss"])

@@ -132,21 +132,27 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
         return found
 
     def on_calibration_start(self, state: State, event: Event, **_: Any) -> None:
-        """Takes the inputs of every layer from now on, and opens the way to the server."""
+        """Opens the way to the server, and takes the inputs of every layer from now on."""
+        servers = [self.server] if isinstance(self.server, str) else self.server
+        self._pool = Servers(servers, f"oneshot-{uuid.uuid4().hex[:12]}", self.split_above, lasting=False)
+        try:
+            self._versions = {
+                "sparsefw": sparsefw.__version__,
+                "server": self._pool.version,
+                "torch": torch.__version__,
+                "transformers": version("transformers"),
+                "llmcompressor": version("llmcompressor"),
+            }
+        except BaseException as error:
+            self._close(error)
+            raise
         self._sums = Sums(len(state.data.calib))
         for module in self._matrices:
             self.register_hook(module, self._take, "forward_pre", with_kwargs=True)
-        servers = [self.server] if isinstance(self.server, str) else self.server
-        self._pool = Servers(servers, f"oneshot-{uuid.uuid4().hex[:12]}", self.split_above, lasting=False)
-        self._versions = {
-            "sparsefw": sparsefw.__version__,
-            "server": self._pool.version,
-            "torch": torch.__version__,
-            "transformers": version("transformers"),
-            "llmcompressor": version("llmcompressor"),
-        }
 
     def _take(self, module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._sums is None:  # a hook that an error has left
+            return
         inputs = args[0] if args else named["input"]
         self._sums.add(module, self._state.current_batch_idx, inputs)
 

@@ -22,7 +22,7 @@ from sparsefw.hf.calibration.capture import after_blocks, forward
 from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.layout import Block
-from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training
+from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training, mean_error
 
 # Positions whose distributions are held at a time: [positions, vocabulary] of float32.
 _POSITIONS: Final = 256
@@ -151,7 +151,7 @@ def distill(
     def held_divergence() -> float:
         with torch.no_grad():
             found = [divergence(forward(model, samples[index]).logits, wanted(index))[0] for index in held]
-        return sum(found) / len(found)
+        return mean_error(found)
 
     before = held_divergence()
     run.keep()

@@ -22,7 +22,7 @@ from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.calibration.hidden import Samples
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.layout import Block
-from sparsefw.hf.training.steps import Schedule, Training, as_float
+from sparsefw.hf.training.steps import Schedule, Training, as_float, mean_error
 
 # A token's weight is at most so many times the median: one that the block hardly changes counts no more.
 _LARGEST_WEIGHT: Final = 4.0
@@ -85,7 +85,7 @@ def refine_block(
                 float(errors.of(calls[index].run(block, hidden[index]), hidden[index], targets[index]))
                 for index in held
             ]
-        return sum(found) / len(found)
+        return mean_error(found)
 
     best = before = held_error()
     kept = 0

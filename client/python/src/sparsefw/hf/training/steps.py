@@ -216,3 +216,9 @@ def as_float(value: Any) -> Any:
             value, rest=as_float(value.rest), arguments=as_float(dict(value.arguments))
         )
     return value
+
+
+def mean_error(errors: Sequence[float]) -> float:
+    """The mean; infinity where it is no number, which would be less than none and win for ever."""
+    mean = sum(errors) / len(errors)
+    return math.inf if math.isnan(mean) else mean
