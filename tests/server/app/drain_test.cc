@@ -298,6 +298,8 @@ TEST(DrainTest, TheJobOfAStreamThatDoesNotReadStays) {
   const auto stream = stub->Prune(&context);
   v1::PruneRequest request;
   *request.mutable_header()->mutable_spec() = server.Endless();
+  // The drain may come before the stream knows that its job was accepted.
+  request.mutable_header()->set_request_id("leads back to the job");
   ASSERT_TRUE(stream->Write(request));
   const auto jobs = [&] { return server.server->jobs().List({}, 10, "")->jobs; };
   ASSERT_TRUE(
