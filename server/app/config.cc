@@ -227,11 +227,13 @@ void AddTimes(CLI::App& app, ServerConfig* config) {
   AddDuration(app, "--fetch-grace", &config->fetch_grace,
               "How long results may still be fetched after the last job has ended");
   AddDuration(app, "--upload-idle-ttl", &config->tensors.upload_idle_ttl,
-              "When an upload that nothing was written to is dropped");
+              "When an upload that nothing was written to is dropped")
+      ->check(CheckAboveZero);
   AddDuration(app, "--tensor-ttl", &config->tensors.tensor_ttl,
               "When an uploaded tensor that nobody has used is dropped; 0: never");
   AddDuration(app, "--gc-interval", &config->gc_interval,
-              "How often expired jobs, tensors and uploads are dropped");
+              "How often expired jobs, tensors and uploads are dropped")
+      ->check(CheckAboveZero);
   AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,
               "How often CUDA devices are measured through NVML; 0: never")
       ->check(CheckGpuMetricsPeriod);
