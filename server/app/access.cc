@@ -61,6 +61,12 @@ void Access::LogCertificate(absl::Time now) {
   }
 }
 
+// A read that fails is tried again every second: a line says so once, or whenever somebody asks.
+void Access::LogFailure(const absl::Status& status, bool always) {
+  if (!failures_.insert(Text(status)).second && !always) return;
+  logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(status)}});
+}
+
 bool Access::Poll(bool all, absl::Time now) {
   MutexLock lock(mutex_);
   bool read = false;
@@ -68,9 +74,10 @@ bool Access::Poll(bool all, absl::Time now) {
     if (const std::optional<absl::Status> status = certificates_->Poll(all)) {
       read = true;
       if (status->ok()) {
+        failures_.clear();
         LogCertificate(now);
       } else {
-        logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(*status)}});
+        LogFailure(*status, all);
       }
     }
     if (now >= next_warning_) LogCertificate(now);
@@ -78,10 +85,11 @@ bool Access::Poll(bool all, absl::Time now) {
   for (const Reload& reload : files_->Poll(all)) {
     read = true;
     if (reload.status.ok()) {
+      failures_.clear();
       logger_.Log(LogLevel::kInfo, "reloaded",
                   {{"file", reload.file}, {"entries", reload.entries}});
     } else {
-      logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(reload.status)}});
+      LogFailure(reload.status, all);
     }
   }
   return read;

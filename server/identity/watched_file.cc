@@ -51,9 +51,14 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   // Looks before it reads, so that a change in between is seen as one.
   read_ = seen_ = Look();
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path_);
-  absl::StatusOr<std::string> text = ReadAll(fd, path_);
-  close(fd);
+  absl::StatusOr<std::string> text =
+      fd < 0 ? absl::ErrnoToStatus(errno, "cannot open " + path_) : ReadAll(fd, path_);
+  if (fd >= 0) close(fd);
+  // One that is not there or too large has to change first; anything else is tried again.
+  const absl::StatusCode code = text.status().code();
+  const bool its_own =
+      code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument;
+  if (!text.ok() && !its_own) read_ = kNeverRead;
   if (text.ok() && Look() != read_) {
     return absl::InvalidArgumentError(path_ + " must not change while it is read");
   }
