@@ -173,6 +173,9 @@ class TensorStore {
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(std::string_view name) {
     return OpenTensor(name, false);
   }
+  // The same, but without the bytes: its file is not read, nor looked at.
+  // Errors: NotFound
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(std::string_view name);
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.
   absl::Status DeleteTensor(std::string_view name);
@@ -279,7 +282,8 @@ class TensorStore {
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
-  // A handle; `held`: one that counts as a reference to the tensor.
+  // Counts as a use; `held`: as a reference to the tensor too, for as long as the pointer lives.
+  absl::StatusOr<std::shared_ptr<StoredTensor>> FindTensor(std::string_view name, bool held);
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held);
 
   // finished_upload.cc: what comes for an upload that is a tensor by now.

@@ -245,8 +245,8 @@ absl::StatusOr<TensorInfo> TensorStore::GetTensor(std::string_view name) {
   return found->Info();
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
-                                                                            bool held) {
+absl::StatusOr<std::shared_ptr<StoredTensor>> TensorStore::FindTensor(std::string_view name,
+                                                                      bool held) {
   std::shared_ptr<StoredTensor> found;
   {
     MutexLock lock(mutex_);
@@ -278,6 +278,17 @@ absl::Status TensorStore::DeleteTensor(std::string_view name) {
           absl::FailedPreconditionError(absl::StrFormat(
               "%s must not be in use to be deleted; %d still hold it", name, references)),
           "TENSOR_IN_USE", {{"reference_count", absl::StrFormat("%d", references)}});
+  return found;
+}
+
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::Hold(std::string_view name) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, true));
+  return std::make_shared<const TensorHandle>(found, nullptr);
+}
+
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
+                                                                            bool held) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, held));
     }
     tensors_.Erase(removed->origin().id);
     requests_.erase({removed->origin().owner.tenant, removed->origin().request_id});
