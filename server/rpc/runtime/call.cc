@@ -152,7 +152,7 @@ void Call::Queue(Executor& executor, Executor::Entry entry, Executor::Work work)
   if (closed_) return;
   const absl::StatusOr<Executor::TaskId> task =
       executor.Post(sharer_, entry, [self = shared_from_this(), work = std::move(work)] {
-        if (!self->IsClosed()) return work();
+        if (!self->IsClosed()) return self->RunGuarded(work);
         self->DropWork();
         return false;
       });

@@ -4,6 +4,7 @@
 //   kill        SIGKILL to this process
 //   sleep:MS    a pause
 //   leak:BYTES  memory that is never freed
+//   memory      std::bad_alloc is thrown
 //   full        FailpointStatus returns ResourceExhausted (SPOOL_FULL)
 //   fail        FailpointStatus returns Internal (SPOOL_FAILED)
 //
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 
@@ -107,6 +109,7 @@ absl::Status FailpointStatus(std::string_view name) {
     last = leaked;
     return absl::OkStatus();
   }
+  if (action == "memory") throw std::bad_alloc();
   if (action == "full") {
     return Refuse(absl::StatusCode::kResourceExhausted, "SPOOL_FULL", "failpoint %s", name);
   }
