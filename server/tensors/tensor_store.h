@@ -143,6 +143,8 @@ class TensorStore {
 
   // Whether there could ever be such room. Errors: ResourceExhausted (TENSOR_TOO_LARGE,
   // TOO_MANY_TENSORS)
+  // Counts as a write to it, for a stream that writes another upload first.
+  void TouchUpload(std::string_view name);
   absl::Status CheckRoom(const RoomNeed& need) const;
   // Room for what Put will store later. Errors: ResourceExhausted as CreateUpload
   absl::StatusOr<TensorRoom> ReserveRoom(const RoomNeed& need, const Owner& owner);

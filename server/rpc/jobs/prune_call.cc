@@ -122,6 +122,9 @@ absl::Status PruneCall::TakeChunk(Part& part, const v1::Chunk& chunk) {
   if (!part.upload.open()) {
     return Invalid("STREAM_ORDER", "the header announced no %s, but a chunk came", part.what);
   }
+  for (Part* other : {&weight_, &gram_, &activations_}) {
+    if (other != &part && other->upload.open()) other->upload.Touch();
+  }
   if (&part != &activations_) {
     return part.upload.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c());
   }

@@ -27,6 +27,8 @@ class UploadSink {
 
   // See TensorStore::Append.
   absl::Status Append(UploadKind kind, int64_t offset, const std::string& data, uint32_t crc32c);
+  // Keeps an upload that others of the stream are written before from expiring.
+  void Touch() { context_.tensors->TouchUpload(key_); }
   absl::StatusOr<UploadInfo> Commit();
   absl::StatusOr<TensorInfo> Finish(std::optional<uint32_t> total_crc32c);
   void Abandon();

@@ -148,6 +148,10 @@ absl::Status TensorStore::Record(const Upload& upload, const UploadInfo& info) {
 
 absl::Status TensorStore::RecordProgress(const Upload& upload, const UploadProgress& progress) {
   return catalog_.Commit(upload.origin().id, progress);
+void TensorStore::TouchUpload(std::string_view name) {
+  if (const auto found = FindUpload(name); found.ok()) (*found)->Touch();
+}
+
 }
 
 absl::StatusOr<TensorInfo> TensorStore::Publish(const Upload& upload, UploadContent& content,
