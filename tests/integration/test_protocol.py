@@ -308,7 +308,7 @@ def test_a_filter_is_bounded_as_a_job_is(client, layer):
     labels = {f"key{i}": "x" for i in range(64)}
     spec.labels.update(labels)
     name = create(client, spec).name
-    states = [job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED] * 100_000
+    states = [job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED] * 80_000
     page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(states=states, labels=labels),
                                 timeout=HANG)
     assert [job.name for job in page.jobs] == [name]
