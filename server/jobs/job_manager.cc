@@ -72,7 +72,11 @@ absl::StatusOr<bool> JobManager::Has(std::string_view name, std::string_view ten
 absl::StatusOr<JobStore::Page> JobManager::List(const JobFilter& filter, int page_size,
                                                 std::string_view page_token) {
   SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, parts_.store.List(filter, page_size, page_token));
-  const auto positions = scheduler_.Positions(filter.tenant);
+  std::vector<std::string> queued;
+  for (const Job& job : page.jobs) {
+    if (job.state == JobState::kQueued) queued.push_back(job.name);
+  }
+  const auto positions = scheduler_.Positions(queued);
   for (Job& job : page.jobs) {
     if (job.state == JobState::kRunning) {
       // The store has progress of up to a second ago.
