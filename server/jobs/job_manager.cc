@@ -48,10 +48,16 @@ JobManager::JobManager(const JobManagerOptions& options, JobStore* store, JobRun
 JobManager::~JobManager() { Drain(absl::ZeroDuration()); }
 
 absl::StatusOr<Job> JobManager::Submit(const JobSpec& spec, std::string_view request_id,
-                                       std::string_view fingerprint, const Owner& owner,
+                                       const RequestDigest& digest, const Owner& owner,
                                        bool validate_only) {
   if (validate_only) return submission_.Validate(spec, owner);
-  return submission_.Submit(spec, request_id, fingerprint, owner);
+  return submission_.Submit(spec, request_id, digest, owner);
+}
+
+absl::StatusOr<bool> JobManager::HasRequest(const std::string& tenant, const std::string& id) {
+  if (id.empty()) return false;
+  SPARSEFW_ASSIGN_OR_RETURN(const auto record, parts_.store.FindRequest(tenant, id));
+  return record.has_value();
 }
 
 absl::StatusOr<Job> JobManager::Get(std::string_view name) {
