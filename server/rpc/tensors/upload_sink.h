@@ -23,7 +23,7 @@ class UploadSink {
   // `life` is not kResumable.
   absl::Status Create(const UploadSpec& spec, const Owner& owner, UploadLife life);
   // Writes to an upload made before, which outlives the stream.
-  absl::Status Use(std::string_view tenant, std::string_view name);
+  void Use(std::string_view tenant, std::string_view name);
 
   // See TensorStore::Append.
   absl::Status Append(UploadKind kind, int64_t offset, const std::string& data, uint32_t crc32c);
