@@ -61,12 +61,6 @@ void Access::LogCertificate(absl::Time now) {
   }
 }
 
-// A read that fails is tried again every second: a line says so once, or whenever somebody asks.
-void Access::LogFailure(const absl::Status& status, bool always) {
-  if (!failures_.insert(Text(status)).second && !always) return;
-  logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(status)}});
-}
-
 bool Access::Poll(bool all, absl::Time now) {
   MutexLock lock(mutex_);
   bool read = false;
@@ -74,10 +68,9 @@ bool Access::Poll(bool all, absl::Time now) {
     if (const std::optional<absl::Status> status = certificates_->Poll(all)) {
       read = true;
       if (status->ok()) {
-        failures_.clear();
         LogCertificate(now);
       } else {
-        LogFailure(*status, all);
+        logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(*status)}});
       }
     }
     if (now >= next_warning_) LogCertificate(now);
@@ -85,11 +78,10 @@ bool Access::Poll(bool all, absl::Time now) {
   for (const Reload& reload : files_->Poll(all)) {
     read = true;
     if (reload.status.ok()) {
-      failures_.clear();
       logger_.Log(LogLevel::kInfo, "reloaded",
                   {{"file", reload.file}, {"entries", reload.entries}});
     } else {
-      LogFailure(reload.status, all);
+      logger_.Log(LogLevel::kError, "reload_failed", {{"error", Text(reload.status)}});
     }
   }
   return read;

@@ -4,8 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
@@ -42,7 +40,6 @@ class Access {
  private:
   Access(Authenticator::Rules rules, Logger* logger) : authenticator_(rules), logger_(*logger) {}
   void LogCertificate(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LogFailure(const absl::Status& status, bool always) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Authenticator authenticator_;
   Logger& logger_;
@@ -51,7 +48,6 @@ class Access {
   // When the certificate is worth a line again.
   absl::Time next_warning_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::unique_ptr<IdentityFiles> files_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> failures_ ABSL_GUARDED_BY(mutex_);  // logged since a file was last read
 };
 
 }  // namespace sparsefw::server

@@ -54,11 +54,7 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   absl::StatusOr<std::string> text =
       fd < 0 ? absl::ErrnoToStatus(errno, "cannot open " + path_) : ReadAll(fd, path_);
   if (fd >= 0) close(fd);
-  // One that is not there or too large has to change first; anything else is tried again.
-  const absl::StatusCode code = text.status().code();
-  const bool its_own =
-      code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument;
-  if (!text.ok() && !its_own) read_ = kNeverRead;
+  retry_in_ = text.ok() || absl::IsNotFound(text.status()) ? 0 : kRetryLooks;
   if (text.ok() && Look() != read_) {
     return absl::InvalidArgumentError(path_ + " must not change while it is read");
   }
@@ -79,7 +75,8 @@ void WatchedFile::AwaitSettled() const {
 
 bool WatchedFile::SettledChange() {
   const Stamp now = Look();
-  return std::exchange(seen_, now) == now && now != read_;
+  if (std::exchange(seen_, now) != now) return false;
+  return now != read_ || (retry_in_ > 0 && --retry_in_ == 0);
 }
 
 }  // namespace sparsefw::server

@@ -24,20 +24,22 @@ class WatchedFile {
   // Waits until two looks a moment apart agree, for one second at most.
   void AwaitSettled() const;
 
-  // Whether it differs from what the last Read saw, or that has failed, and no longer changes: it
+  // Whether it differs from what the last Read saw, and no longer changes: it
   // looks as at the last call. So a file that is being written is not taken half-way.
+  // True, too, at the tenth call after a Read that the system made fail.
   bool SettledChange();
 
  private:
   // Device, inode, size, times of the last writing and of the last change; zeros:
   // there is no such file.
   using Stamp = std::array<int64_t, 7>;
-  static constexpr Stamp kNeverRead = {-1};  // of no file
   Stamp Look() const;
 
   std::string path_;
   Stamp read_ = {};
   Stamp seen_ = {};
+  static constexpr int kRetryLooks = 10;  // each failure is a line of the log
+  int retry_in_ = 0;                      // calls of SettledChange; 0: it did not fail
 };
 
 }  // namespace sparsefw::server
