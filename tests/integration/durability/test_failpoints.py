@@ -23,7 +23,7 @@ from clients import HistoryWorker  # noqa: E402
 from validate import check  # noqa: E402
 
 PROGRAM = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
-CALL = re.compile(r'Failpoint(?:Status)?\("([a-z_.]+)"\)')
+CALL = re.compile(r'Failpoint\("([a-z_.]+)"\)')
 NAMES = sorted({name for path in (ROOT / "server").rglob("*.cc")
                 for name in CALL.findall(path.read_text())})
 
