@@ -14,11 +14,6 @@ namespace {
 
 constexpr int kMaxPriority = 100;
 
-absl::Status Draining() {
-  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
-                      "the server is shutting down and accepts no more jobs; try again");
-}
-
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
            absl::Time now) {
   Job job;
@@ -31,6 +26,11 @@ Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inp
 }
 
 }  // namespace
+
+absl::Status DrainingError() {
+  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
+                      "the server is draining and takes no new work; try another one");
+}
 
 Submission::Submission(SubmissionLimits limits, LimitsOfTenant limits_of, const JobParts& parts,
                        StateMachine& states, FindJob find)
@@ -165,7 +165,7 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
 absl::Status Submission::ReserveSlot(const std::string& tenant) {
   const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_queued_jobs;
   MutexLock lock(mutex_);
-  if (!accepting_) return Draining();
+  if (!accepting_) return DrainingError();
   if (most.has_value()) {
     const auto submitting = submitting_.find(tenant);
     const int64_t queued = parts_.scheduler.queued_of(tenant) +
@@ -199,7 +199,7 @@ void Submission::ReleaseSlot(const std::string& tenant) {
 absl::StatusOr<std::string> Submission::NewName() {
   {
     MutexLock lock(mutex_);
-    if (!accepting_) return Draining();
+    if (!accepting_) return DrainingError();
   }
   SPARSEFW_ASSIGN_OR_RETURN(const std::string id, RandomHex(8));
   return "jobs/" + id;

@@ -32,6 +32,9 @@ struct SubmissionLimits {
   absl::Duration max_result_ttl = absl::InfiniteDuration();
 };
 
+// UNAVAILABLE (DRAINING), with a retry delay.
+absl::Status DrainingError();
+
 // Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
 class Submission {

@@ -273,7 +273,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
       return true;
     }
     if (!events_->ended()) {
-      if (events_->suspended()) return ReactorRegistry::DrainingError();
+      if (events_->suspended()) return DrainingError();
       return false;
     }
     stage_ = Stage::kMask;
@@ -321,7 +321,7 @@ void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
   if (closed() || !reading()) return;
   sent_away_ = true;
-  CloseLocked(ReactorRegistry::DrainingError());
+  CloseLocked(DrainingError());
 }
 
 void PruneCall::CleanUp() {

@@ -94,7 +94,7 @@ bool Call::Open() {
   sharer_ = context_.authenticator->active() ? identity_.tenant : AddressKey(rpc_->peer());
   const bool added = context_.registry->Add(self_);
   if (added && status.ok()) return true;
-  Close(added ? status : ReactorRegistry::DrainingError());
+  Close(added ? status : DrainingError());
   return false;
 }
 

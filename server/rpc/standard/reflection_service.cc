@@ -104,7 +104,7 @@ class ReflectionCall final
     held_ = HeldBytes();
     Read();
   }
-  void OnDrain() override { Close(ReactorRegistry::DrainingError()); }
+  void OnDrain() override { Close(DrainingError()); }
   void OnCancel() override { Cancelled(); }
   void OnDone() override { Done(); }
 

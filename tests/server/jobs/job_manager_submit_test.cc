@@ -332,7 +332,7 @@ TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
   const Job job = SubmitRunning();
   manager_->StopAccepting();
   const auto refused = manager_->Submit({}, "", {""}, {}, false);
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "shutting down"));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "draining"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at(kRetryDelayKey), kRetryDelayMs);
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
 }
