@@ -42,68 +42,64 @@ std::string DefaultStateDir(const std::function<std::string(const std::string&)>
   return "/var/lib/sparsefw-server";
 }
 
-CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, int64_t at_least,
-                      const std::string& help) {
+// `read` takes the text, or says false: it must be what `rule` says.
+CLI::Option* AddText(CLI::App& app, const std::string& flag, const std::string& type,
+                     const std::string& rule, const std::function<bool(const std::string&)>& read,
+                     const std::string& help) {
   return app
       .add_option_function<std::string>(
           flag,
-          [flag, value, at_least](const std::string& text) {
-            const std::optional<int64_t> bytes = ParseBytes(text);
-            if (!bytes.has_value() || *bytes < at_least) {
-              throw CLI::ValidationError(
-                  flag, absl::StrFormat(
-                            "must be a size of at least %d bytes, like 512MiB or 8GiB; got %s",
-                            at_least, text));
-            }
-            *value = *bytes;
+          [flag, rule, read](const std::string& text) {
+            if (!read(text)) throw CLI::ValidationError(flag, "must be " + rule + "; got " + text);
           },
           help)
-      ->type_name("SIZE")
-      ->default_str(FormatBytes(*value));
+      ->type_name(type);
+}
+
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag, int64_t* value, int64_t at_least,
+                      const std::string& help) {
+  const auto read = [value, at_least](const std::string& text) {
+    const std::optional<int64_t> bytes = ParseBytes(text);
+    if (!bytes.has_value() || *bytes < at_least) return false;
+    *value = *bytes;
+    return true;
+  };
+  const std::string rule =
+      absl::StrFormat("a size of at least %d bytes, like 512MiB or 8GiB", at_least);
+  return AddText(app, flag, "SIZE", rule, read, help)->default_str(FormatBytes(*value));
 }
 
 // "80%" or "40GiB".
-CLI::Option* AddBytesOrShare(CLI::App& app, const std::string& flag, int64_t* bytes, double* share,
-                             const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, bytes, share](const std::string& text) {
-            int percent = 0;
-            if (text.ends_with('%') &&
-                absl::SimpleAtoi(text.substr(0, text.size() - 1), &percent) && percent >= 1 &&
-                percent <= 100) {
-              *share = percent / 100.0;
-              *bytes = 0;
-              return;
-            }
-            const std::optional<int64_t> size = ParseBytes(text);
-            if (!size.has_value()) {
-              throw CLI::ValidationError(
-                  flag, "must be a size like 40GiB or a share from 1% to 100%; got " + text);
-            }
-            *bytes = *size;
-          },
-          help)
-      ->type_name("SIZE|PERCENT")
+void AddBytesOrShare(CLI::App& app, const std::string& flag, int64_t* bytes, double* share,
+                     const std::string& help) {
+  const auto read = [bytes, share](const std::string& text) {
+    int percent = 0;
+    if (text.ends_with('%') && absl::SimpleAtoi(text.substr(0, text.size() - 1), &percent) &&
+        percent >= 1 && percent <= 100) {
+      *share = percent / 100.0;
+      *bytes = 0;
+      return true;
+    }
+    const std::optional<int64_t> size = ParseBytes(text);
+    *bytes = size.value_or(*bytes);
+    return size.has_value();
+  };
+  AddText(app, flag, "SIZE|PERCENT", "a size like 40GiB or a share from 1% to 100%", read, help)
       ->default_str(absl::StrFormat("%.0f%%", *share * 100));
 }
 
 CLI::Option* AddDuration(CLI::App& app, const std::string& flag, absl::Duration* value,
                          const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, value](const std::string& text) {
-            absl::Duration duration;
-            if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
-                duration > absl::Hours(24 * 365)) {
-              throw CLI::ValidationError(flag, "must be a duration like 30s or 5m; got " + text);
-            }
-            *value = duration;
-          },
-          help)
-      ->type_name("DURATION")
+  const auto read = [value](const std::string& text) {
+    absl::Duration duration;
+    if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
+        duration > absl::Hours(24 * 365)) {
+      return false;
+    }
+    *value = duration;
+    return true;
+  };
+  return AddText(app, flag, "DURATION", "a duration like 30s or 5m", read, help)
       ->default_str(absl::FormatDuration(*value));
 }
 
@@ -227,11 +223,13 @@ void AddTimes(CLI::App& app, ServerConfig* config) {
   AddDuration(app, "--fetch-grace", &config->fetch_grace,
               "How long results may still be fetched after the last job has ended");
   AddDuration(app, "--upload-idle-ttl", &config->tensors.upload_idle_ttl,
-              "When an upload that nothing was written to is dropped");
+              "When an upload that nothing was written to is dropped")
+      ->check(CheckAboveZero);
   AddDuration(app, "--tensor-ttl", &config->tensors.tensor_ttl,
               "When an uploaded tensor that nobody has used is dropped; 0: never");
   AddDuration(app, "--gc-interval", &config->gc_interval,
-              "How often expired jobs, tensors and uploads are dropped");
+              "How often expired jobs, tensors and uploads are dropped")
+      ->check(CheckAboveZero);
   AddDuration(app, "--gpu-metrics-period", &config->gpu_metrics_period,
               "How often CUDA devices are measured through NVML; 0: never")
       ->check(CheckGpuMetricsPeriod);

@@ -16,8 +16,8 @@
 #include "server/app/resources.h"
 #include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
+#include "server/metrics/metrics.h"
 #include "server/metrics/metrics_endpoint.h"
-#include "server/metrics/prometheus_metrics.h"
 #include "server/net/descriptor_limit.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"
@@ -101,7 +101,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<Stores> stores_;
   ResultFetches fetches_{config_.fetch_grace, RealClock()};
   std::unique_ptr<GpuMonitor> gpu_monitor_;
-  std::unique_ptr<PrometheusMetrics> metrics_;
+  std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<ConnectionEvents> connection_events_;
   std::unique_ptr<SolverRunner> runner_;
   LiveJobs live_jobs_;
@@ -137,8 +137,9 @@ absl::Status ServerImpl::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(
       stores_, Stores::Open(config_, *device.backend, sum_bytes, limits_of_, &logger_));
   job_counts_ = std::make_unique<JobCounts>(&stores_->jobs(), &logger_);
-  metrics_ = NewPrometheusMetrics({SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
-                                  DeviceInfos(device), absl::Now());
+  metrics_ =
+      std::make_unique<Metrics>(BuildInfo{SPARSEFW_VERSION, __VERSION__, SPARSEFW_BUILD_TYPE},
+                                DeviceInfos(device), absl::Now());
   connection_events_ = std::make_unique<ConnectionEvents>(metrics_.get(), &logger_);
   OpenJobs(device);
   SPARSEFW_RETURN_IF_ERROR(RecoverJobs());

@@ -1,22 +1,18 @@
-// Named places at which tests kill or delay the server, or make a call fail.
+// Named places at which tests kill or delay the server, or take its memory.
 #ifndef SPARSEFW_SERVER_FAILPOINT_FAILPOINT_H_
 #define SPARSEFW_SERVER_FAILPOINT_FAILPOINT_H_
 
 #include <string_view>
 
-#include "absl/status/status.h"
-
 namespace sparsefw::server {
 
-// Both are empty in the programs that users run, which link failpoint_off.cc.
+// Empty in the programs that users run, which link failpoint_off.cc.
 // Programs of the tests link failpoint_on.cc instead. Thread-safe.
 //
 // Names are literals, each used once, with the subsystem in front:
 // "upload.committed". Put them only where a call is rare beside what it does: on
 // commits and state changes, not in loops over bytes.
 void Failpoint(std::string_view name);
-// Where an error can be returned, too.
-absl::Status FailpointStatus(std::string_view name);
 
 }  // namespace sparsefw::server
 

@@ -51,9 +51,10 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   // Looks before it reads, so that a change in between is seen as one.
   read_ = seen_ = Look();
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path_);
-  absl::StatusOr<std::string> text = ReadAll(fd, path_);
-  close(fd);
+  absl::StatusOr<std::string> text =
+      fd < 0 ? absl::ErrnoToStatus(errno, "cannot open " + path_) : ReadAll(fd, path_);
+  if (fd >= 0) close(fd);
+  retry_in_ = text.ok() || absl::IsNotFound(text.status()) ? 0 : kRetryLooks;
   if (text.ok() && Look() != read_) {
     return absl::InvalidArgumentError(path_ + " must not change while it is read");
   }
@@ -74,7 +75,8 @@ void WatchedFile::AwaitSettled() const {
 
 bool WatchedFile::SettledChange() {
   const Stamp now = Look();
-  return std::exchange(seen_, now) == now && now != read_;
+  if (std::exchange(seen_, now) != now) return false;
+  return now != read_ || (retry_in_ > 0 && --retry_in_ == 0);
 }
 
 }  // namespace sparsefw::server

@@ -24,8 +24,9 @@ class WatchedFile {
   // Waits until two looks a moment apart agree, for one second at most.
   void AwaitSettled() const;
 
-  // Whether it differs from what the last Read saw, and no longer changes: it looks
-  // as at the last call. So a file that is being written is not taken half-way.
+  // Whether it differs from what the last Read saw, and no longer changes: it
+  // looks as at the last call. So a file that is being written is not taken half-way.
+  // True, too, at the tenth call after a Read that the system made fail.
   bool SettledChange();
 
  private:
@@ -37,6 +38,8 @@ class WatchedFile {
   std::string path_;
   Stamp read_ = {};
   Stamp seen_ = {};
+  static constexpr int kRetryLooks = 10;  // each failure is a line of the log
+  int retry_in_ = 0;                      // calls of SettledChange; 0: it did not fail
 };
 
 }  // namespace sparsefw::server

@@ -161,6 +161,12 @@ struct Job {
   std::string request_id;  // of the client; may be empty
 };
 
+// Tells apart the requests that may make a job under one request id. Both have 32 bytes.
+struct RequestDigest {
+  std::string now;          // is stored
+  std::string before = {};  // what earlier builds stored of the same request
+};
+
 }  // namespace sparsefw::server
 
 #endif  // SPARSEFW_SERVER_JOBS_JOB_H_

@@ -48,10 +48,16 @@ JobManager::JobManager(const JobManagerOptions& options, JobStore* store, JobRun
 JobManager::~JobManager() { Drain(absl::ZeroDuration()); }
 
 absl::StatusOr<Job> JobManager::Submit(const JobSpec& spec, std::string_view request_id,
-                                       std::string_view fingerprint, const Owner& owner,
+                                       const RequestDigest& digest, const Owner& owner,
                                        bool validate_only) {
   if (validate_only) return submission_.Validate(spec, owner);
-  return submission_.Submit(spec, request_id, fingerprint, owner);
+  return submission_.Submit(spec, request_id, digest, owner);
+}
+
+absl::StatusOr<bool> JobManager::HasRequest(const std::string& tenant, const std::string& id) {
+  if (id.empty()) return false;
+  SPARSEFW_ASSIGN_OR_RETURN(const auto record, parts_.store.FindRequest(tenant, id));
+  return record.has_value();
 }
 
 absl::StatusOr<Job> JobManager::Get(std::string_view name) {
@@ -72,7 +78,11 @@ absl::StatusOr<bool> JobManager::Has(std::string_view name, std::string_view ten
 absl::StatusOr<JobStore::Page> JobManager::List(const JobFilter& filter, int page_size,
                                                 std::string_view page_token) {
   SPARSEFW_ASSIGN_OR_RETURN(JobStore::Page page, parts_.store.List(filter, page_size, page_token));
-  const auto positions = scheduler_.Positions(filter.tenant);
+  std::vector<std::string> queued;
+  for (const Job& job : page.jobs) {
+    if (job.state == JobState::kQueued) queued.push_back(job.name);
+  }
+  const auto positions = scheduler_.Positions(queued);
   for (Job& job : page.jobs) {
     if (job.state == JobState::kRunning) {
       // The store has progress of up to a second ago.

@@ -72,7 +72,8 @@ class JobManager {
   // Errors: what Prepare says; Scheduler::CheckPossible;
   //         InvalidArgument    priority, deadline or result_ttl out of range
   //                            (OPTION_INVALID); REQUEST_ID_REUSED when the id
-  //                            was used with another fingerprint
+  //                            was used with another digest
+  //         PermissionDenied   priority beyond the tenant's (PRIORITY_NOT_ALLOWED)
   //         ResourceExhausted  QUEUE_FULL (metadata retry_delay_ms);
   //                            QUOTA_QUEUED_JOBS of the owner's tenant (likewise,
   //                            unless it may have none; metadata quota, limit, current);
@@ -84,12 +85,14 @@ class JobManager {
   // Takes as long as Prepare; submissions with the same request id wait for
   // each other, so that they make one job.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                             std::string_view fingerprint, const Owner& owner, bool validate_only);
+                             const RequestDigest& digest, const Owner& owner, bool validate_only);
+  // Whether a job was made by a request of the tenant with this id. Errors: the store's
+  absl::StatusOr<bool> HasRequest(const std::string& tenant, const std::string& id);
   // The checks of Submit, as far as they are possible before the tensors are there
   // (JobRunner::Check). Errors: those of Submit, but for QUEUE_FULL, DRAINING,
   // REQUEST_ID_REUSED and what the store says.
-  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs) {
-    return submission_.Check(spec, inputs);
+  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs, std::string_view tenant) {
+    return submission_.Check(spec, inputs, tenant);
   }
   absl::StatusOr<Job> Get(std::string_view name);
   // Whether the tenant has a job of this name: as JobStore::Has.

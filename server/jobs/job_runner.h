@@ -40,7 +40,8 @@ class JobRunner {
   };
   enum class Values {
     kUnchecked,
-    kCheckedBefore,  // by a Prepare of the same spec, in an earlier process
+    kCheckedBefore,  // by a Prepare of the same spec, in an earlier process: Run is the first to
+                     // read them
   };
   // Checks all that can be checked before the run: tensors exist, their values
   // (unless they were checked before) and shapes fit, options are in range, the

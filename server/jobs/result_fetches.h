@@ -2,6 +2,7 @@
 #ifndef SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
 #define SPARSEFW_SERVER_JOBS_RESULT_FETCHES_H_
 
+#include <list>
 #include <map>
 #include <string>
 
@@ -36,8 +37,15 @@ class ResultFetches {
   Clock& clock_;
   Mutex mutex_;
   CondVar changed_;
-  // One entry for every watcher: the mask and how long its read is waited for.
-  std::multimap<std::string, absl::Time> outstanding_ ABSL_GUARDED_BY(mutex_);
+  // One entry for every watcher: how long its read is waited for, the first to end in front.
+  struct Wait;
+  using ByMask = std::multimap<std::string, std::list<Wait>::iterator>;
+  struct Wait {
+    absl::Time until;
+    ByMask::iterator entry;
+  };
+  std::list<Wait> by_time_ ABSL_GUARDED_BY(mutex_);
+  ByMask outstanding_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sparsefw::server

@@ -164,7 +164,7 @@ std::vector<prometheus::MetricFamily> JobsAndTensors(const Gauges& now) {
       Gauge("sparsefw_device_sum_used_bytes", "What such sums reserve of it.",
             now.tensors.device_sum_used_bytes),
       Counter("sparsefw_sums_without_device_room_total",
-              "Gram sums made on the CPU because the GPU had no room.",
+              "Gram sums made on the CPU because the GPU had no room or was lost.",
               now.tensors.sums_without_room),
       Gauge("sparsefw_staging_budget_bytes", "Room for chunks on their way to disk.",
             now.staging_budget_bytes),

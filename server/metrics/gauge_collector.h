@@ -7,7 +7,7 @@
 
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/gauges.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {

@@ -1,89 +1,155 @@
-// Interface of the server's counters; prometheus_metrics.h implements it.
+// Metrics in Prometheus' form: docs/metrics.md lists them. All names begin with sparsefw_; base
+// units. Every label has a fixed set of values, and what is not in it counts as "other", a code as
+// "UNKNOWN". Gauges are computed at each scrape and absent before SetGauges.
 #ifndef SPARSEFW_SERVER_METRICS_METRICS_H_
 #define SPARSEFW_SERVER_METRICS_METRICS_H_
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/jobs/devices.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
 #include "server/jobs/job.h"
-#include "server/metrics/gpu_sample.h"
-#include "server/net/connections.h"
-#include "server/tensors/tensor_info.h"
+#include "server/metrics/gauge_collector.h"
+#include "server/metrics/labels.h"
 
 namespace sparsefw::server {
 
-// Totals of the jobs still kept.
-struct KeptJobs {
-  int64_t succeeded = 0;
-  int64_t failed = 0;
-  int64_t cancelled = 0;
-  int64_t damaged = 0;  // their records cannot be read
-  int64_t bytes = 0;    // what all count for, of job_budget_bytes
+struct BuildInfo {
+  std::string version;
+  std::string compiler;
+  std::string build_type;
 };
 
-// Gauges of the threads for one kind of calls.
-struct ExecutorGauges {
-  std::string_view name;  // one of a fixed set
-  int64_t queued = 0;
-  absl::Duration oldest_wait = absl::ZeroDuration();
-  int64_t begun = 0;      // since the start, as `withdrawn`
-  int64_t withdrawn = 0;  // whose caller gave up first
-};
-
-// Values that are computed when scraped, never kept by counting up and down.
-struct Gauges {
-  int64_t jobs_queued = 0;
-  int64_t jobs_running = 0;
-  int64_t tenants_waiting = 0;             // with queued jobs
-  int64_t tenants_running = 0;             // with running jobs
-  std::optional<KeptJobs> jobs_kept = {};  // nothing: the store has not been read yet
-  int64_t store_count_failures = 0;        // since the start
-  TensorStoreUsage tensors = {};           // the disk's with the database
-  int64_t job_budget_bytes = 0;
-  int64_t database_bytes = 0;  // of its files; 0: none
-  int64_t staging_budget_bytes = 0;
-  int64_t staging_used_bytes = 0;
-  int64_t solve_memory_budget_bytes = 0;
-  int64_t solve_memory_used_bytes = 0;
-  int64_t watchers = 0;
-  std::vector<ExecutorGauges> executors = {};
-  Connections::Counts connections = {};  // to the gRPC port
-  bool draining = false;
-  int64_t open_descriptors = 0;
-  int64_t max_descriptors = 0;
-  std::optional<absl::Time> tls_certificate_expiry = {};  // nothing: plain text
-  std::vector<DeviceUsage> devices = {};                  // of the pool
-  std::vector<GpuSample> gpus = {};                       // as last measured
+struct DeviceInfo {
+  std::string name;  // "cpu", "cuda:0"
+  std::string description;
+  bool is_default = false;
+  std::string reason;  // of the default one: why it is
 };
 
 // Thread-safe; every call is quick.
 class Metrics {
  public:
-  virtual ~Metrics() = default;
+  Metrics(const BuildInfo& build, const std::vector<DeviceInfo>& devices, absl::Time start_time);
+
   // method: "TensorService/WriteTensor"
-  virtual void RpcStarted(std::string_view method) = 0;
-  virtual void RpcEnded(std::string_view method, absl::StatusCode code,
-                        absl::Duration duration) = 0;
-  virtual void BytesReceived(std::string_view method, int64_t bytes) = 0;
-  virtual void BytesSent(std::string_view method, int64_t bytes) = 0;
+  void RpcStarted(std::string_view method) {
+    RpcMetrics& rpc = rpcs_[RpcMethodIndex(method)];
+    rpc.started->Increment();
+    rpc.in_flight->Increment();
+  }
+  void RpcEnded(std::string_view method, absl::StatusCode code, absl::Duration duration) {
+    const size_t index = RpcMethodIndex(method);
+    rpcs_[index].in_flight->Decrement();
+    DurationOf(index, code).Observe(absl::ToDoubleSeconds(duration));
+  }
+  void BytesReceived(std::string_view method, int64_t bytes) {
+    rpcs_[RpcMethodIndex(method)].received_bytes->Increment(static_cast<double>(bytes));
+  }
+  void BytesSent(std::string_view method, int64_t bytes) {
+    rpcs_[RpcMethodIndex(method)].sent_bytes->Increment(static_cast<double>(bytes));
+  }
+  void ChunkRejected(std::string_view reason);
   // A call that ended with an error, the client's giving up excepted.
-  virtual void RpcRefused(const absl::Status& error) = 0;
-  virtual void ChunkRejected(std::string_view reason) = 0;
+  void RpcRefused(const absl::Status& error);
   // A connection closed at once: no file descriptors, or beyond the limit of connections.
-  virtual void ConnectionRefused() = 0;
-  virtual void JobAccepted(const Job& job) = 0;
+  void ConnectionRefused() { connections_refused_.Increment(); }
+  void JobAccepted(const Job& job);
   // A job of an earlier process, whatever becomes of it.
-  virtual void JobRecovered() = 0;
-  virtual void JobStarted(const Job& job) = 0;
-  virtual void JobEnded(const Job& job) = 0;
+  void JobRecovered() { jobs_recovered_.Increment(); }
+  void JobStarted(const Job& job);
+  void JobEnded(const Job& job);
   // Called at every scrape; set once, before the first.
-  virtual void SetGauges(std::function<Gauges()> compute) = 0;
+  void SetGauges(std::function<Gauges()> compute) { gauges_->Set(std::move(compute)); }
+
+  // The metrics that an endpoint serves.
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const {
+    return {registry_, gauges_};
+  }
+
+ private:
+  static constexpr size_t kCodes = 17;  // gRPC's status codes, by number
+
+  // The metrics of one RPC method, looked up once.
+  struct RpcMetrics {
+    prometheus::Counter* started = nullptr;
+    prometheus::Gauge* in_flight = nullptr;
+    prometheus::Counter* received_bytes = nullptr;
+    prometheus::Counter* sent_bytes = nullptr;
+    // One per code, made at its first use: most pairs never occur.
+    std::array<std::atomic<prometheus::Histogram*>, kCodes> duration = {};
+  };
+
+  prometheus::Family<prometheus::Counter>& CounterFamily(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
+  }
+  prometheus::Family<prometheus::Gauge>& GaugeFamily(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+  }
+  prometheus::Family<prometheus::Histogram>& HistogramFamily(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
+  }
+  static prometheus::Histogram::BucketBoundaries DurationBuckets();
+  prometheus::Histogram& DurationOf(size_t method, absl::StatusCode code);
+
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  const std::shared_ptr<GaugeCollector> gauges_ = std::make_shared<GaugeCollector>();
+
+  prometheus::Family<prometheus::Histogram>& rpc_duration_ =
+      HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
+  prometheus::Family<prometheus::Counter>& rpc_refused_ = CounterFamily(
+      "sparsefw_rpc_refused_total", "RPCs that ended with an error, by reason, else by code.");
+  prometheus::Family<prometheus::Counter>& chunks_rejected_ = CounterFamily(
+      "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
+  prometheus::Counter& connections_refused_ =
+      CounterFamily("sparsefw_connections_refused_total",
+                    "Connections closed at once: no file descriptors, or beyond the limit.")
+          .Add({});
+  prometheus::Family<prometheus::Counter>& jobs_submitted_ =
+      CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");
+  prometheus::Counter& jobs_recovered_ =
+      CounterFamily("sparsefw_jobs_recovered_total",
+                    "Jobs of an earlier process that had not ended, taken over at the start.")
+          .Add({});
+  prometheus::Family<prometheus::Counter>& jobs_finished_ =
+      CounterFamily("sparsefw_jobs_finished_total", "Jobs ended, by state and reason.");
+  prometheus::Histogram& job_queue_seconds_ =
+      HistogramFamily("sparsefw_job_queue_seconds", "Time from acceptance to start.")
+          .Add({}, DurationBuckets());
+  prometheus::Family<prometheus::Histogram>& job_solve_seconds_ =
+      HistogramFamily("sparsefw_job_solve_seconds", "Time of solving, of jobs with a result.");
+  prometheus::Family<prometheus::Histogram>& job_iterations_ = HistogramFamily(
+      "sparsefw_job_iterations", "Frank-Wolfe iterations run, of jobs with a result.");
+  prometheus::Counter& screened_iterations_ =
+      CounterFamily("sparsefw_screened_iterations_total",
+                    "Frank-Wolfe iterations that looked only at columns that could still change.")
+          .Add({});
+  prometheus::Counter& screening_epochs_ =
+      CounterFamily("sparsefw_screening_epochs_total",
+                    "Times that jobs chose the columns of screened iterations.")
+          .Add({});
+  prometheus::Family<prometheus::Histogram>& job_active_ratio_ = HistogramFamily(
+      "sparsefw_job_active_ratio",
+      "Share of the weights that screened iterations looked at, of jobs with some.");
+  prometheus::Family<prometheus::Histogram>& job_reduction_ratio_ = HistogramFamily(
+      "sparsefw_job_reduction_ratio", "1 - final loss / warm-start loss, of jobs with a result.");
+  prometheus::Family<prometheus::Histogram>& job_gap_ratio_ =
+      HistogramFamily("sparsefw_job_gap_ratio",
+                      "1 - certified lower bound / final loss, of jobs with a certificate.");
+  std::array<RpcMetrics, kRpcMethods.size()> rpcs_;
 };
 
 }  // namespace sparsefw::server

@@ -122,7 +122,7 @@ namespace {
 // takes 60, and any error page overflows the rest.
 constexpr unsigned kIdleSeconds = 10;
 
-std::string Text(const PrometheusMetrics& metrics) {
+std::string Text(const Metrics& metrics) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& collectable : metrics.collectables()) {
     for (prometheus::MetricFamily& family : collectable->Collect()) {

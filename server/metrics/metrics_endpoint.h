@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/metrics/prometheus_metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/net/connection_acceptor.h"
 
 struct MHD_Daemon;
@@ -42,7 +42,7 @@ class MetricsEndpoint {
     std::function<std::string()> body;  // called on the endpoint's thread: it must not block
   };
   struct Content {
-    const PrometheusMetrics* metrics = nullptr;  // outlives the endpoint
+    const Metrics* metrics = nullptr;  // outlives the endpoint
     NotReady not_ready;
     std::map<std::string, Page, std::less<>> pages = {};  // by path
   };

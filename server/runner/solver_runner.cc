@@ -108,6 +108,7 @@ struct SolverRunner::SolverInputs final : JobRunner::Inputs {
   std::shared_ptr<const TensorHandle> saliency;          // may be null
   std::shared_ptr<const TensorHandle> warm_mask_tensor;  // may be null
   std::vector<const Backend*> backends;                  // that may run it
+  bool read = false;                                     // they have their bytes
   bool ran = false;
   TensorRoom result_room;
 };
@@ -116,12 +117,12 @@ SolverRunner::SolverRunner(TensorStore* store, SolverRunnerOptions options)
     : store_(store), options_(options) {}
 
 absl::StatusOr<SolverRunner::Handle> SolverRunner::Acquire(std::string_view field,
-                                                           const std::string& name,
-                                                           TensorKind kind) {
+                                                           const std::string& name, TensorKind kind,
+                                                           bool read) {
   if (name.empty()) {
     return About(field, Invalid("SPEC_INVALID", "%s must name a tensor; got none", field));
   }
-  absl::StatusOr<Handle> handle = store_->Acquire(name);
+  absl::StatusOr<Handle> handle = read ? store_->Acquire(name) : store_->Hold(name);
   SPARSEFW_RETURN_IF_ERROR(AsInput(field, name, handle.status()));
   SPARSEFW_RETURN_IF_ERROR(CheckKind(field, (*handle)->info(), kind));
   return handle;
@@ -196,17 +197,19 @@ absl::StatusOr<DeviceNeed> SolverRunner::Check(const JobSpec& spec, const InputS
   return std::move(needs.device);
 }
 
-absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, SolverInputs* inputs) {
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->weight, Acquire(kWeight, spec.weight, TensorKind::kWeight));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire(kGram, spec.gram, TensorKind::kGram));
+absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, bool read, SolverInputs* inputs) {
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->weight,
+                            Acquire(kWeight, spec.weight, TensorKind::kWeight, read));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire(kGram, spec.gram, TensorKind::kGram, read));
   if (!spec.warm_saliency.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency,
-                              Acquire(kWarmSaliency, spec.warm_saliency, TensorKind::kSaliency));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        inputs->saliency, Acquire(kWarmSaliency, spec.warm_saliency, TensorKind::kSaliency, read));
   }
   if (!spec.warm_mask.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
-                              Acquire(kWarmMask, spec.warm_mask, TensorKind::kMask));
+                              Acquire(kWarmMask, spec.warm_mask, TensorKind::kMask, read));
   }
+  inputs->read = read;
   return absl::OkStatus();
 }
 
@@ -227,7 +230,9 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
                                                                          Values values) {
   auto inputs = std::make_shared<SolverInputs>();
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
-  SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, inputs.get()));
+  // The start of a server would take as long as all inputs are large.
+  const bool read = values == Values::kUnchecked;
+  SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, read, inputs.get()));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
   inputs->rows = inputs->weight->info().spec.rows;
   inputs->cols = inputs->weight->info().spec.cols;
@@ -258,6 +263,7 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     in.result_room = TensorRoom();
     in.result_room = store_->KeepRoom(ResultRoom(job.spec, *in.Specs().weight), job.owner);
   }
+  if (!in.read) SPARSEFW_RETURN_IF_ERROR(AcquireInputs(job.spec, true, &in));
   std::optional<Mask> warm_mask;  // not kept while the job waits
   if (in.warm_mask_tensor != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(warm_mask, in.warm_mask_tensor->mask());

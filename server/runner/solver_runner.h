@@ -64,7 +64,8 @@ class SolverRunner final : public JobRunner {
   using Handle = std::shared_ptr<const TensorHandle>;
   struct SolverInputs;
 
-  absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind);
+  absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind,
+                                 bool read);
   // Fills `spec` from the tensor, where there is a name.
   absl::Status Describe(std::string_view field, const std::string& name, TensorKind kind,
                         std::optional<MatrixSpec>* spec);
@@ -79,7 +80,8 @@ class SolverRunner final : public JobRunner {
   // Pattern, shapes and memory, as far as the inputs are known.
   absl::StatusOr<Needs> CheckLayer(const JobSpec& spec, const InputSpecs& inputs,
                                    const std::vector<const Backend*>& backends) const;
-  absl::Status AcquireInputs(const JobSpec& spec, SolverInputs* inputs);
+  // `read`: with their bytes.
+  absl::Status AcquireInputs(const JobSpec& spec, bool read, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
   absl::StatusOr<JobResult> SolvePoints(const Job& job, absl::Time deadline, const Problem& problem,
                                         const Backend& backend, const TensorHandle& weight,

@@ -130,15 +130,22 @@ LiveJobs::View LiveJobs::Look(size_t limit) const {
   View view;
   {
     MutexLock lock(mutex_);
+    std::vector<const LiveJob*> queued;  // thousands, of which few are shown
     for (const auto& [name, entry] : jobs_) {
-      (entry.running ? view.running : view.queued).push_back(entry.job);
+      if (entry.running) {
+        view.running.push_back(entry.job);
+      } else {
+        queued.push_back(&entry.job);
+      }
     }
+    view.queue_length = std::ssize(queued);
+    const auto shown = queued.begin() + std::min(std::ssize(queued), static_cast<ptrdiff_t>(limit));
+    std::ranges::partial_sort(queued, shown, {}, &LiveJob::number);
+    std::for_each(queued.begin(), shown,
+                  [&view](const LiveJob* job) { view.queued.push_back(*job); });
     view.ended.assign(ended_.begin(), ended_.end());
   }
   std::ranges::sort(view.running, {}, &LiveJob::start_time);
-  std::ranges::sort(view.queued, {}, &LiveJob::number);
-  view.queue_length = static_cast<int64_t>(view.queued.size());
-  if (view.queued.size() > limit) view.queued.resize(limit);
   return view;
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/gauges.h"
 #include "server/metrics/metrics_endpoint.h"
 #include "server/status/live_jobs.h"
 #include "server/status/refusals.h"

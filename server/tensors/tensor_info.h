@@ -63,7 +63,7 @@ enum class UploadLife {
 };
 
 // A tensor held open: its bytes stay mapped while this lives, whatever becomes of
-// the tensor. Immutable, thread-safe.
+// the tensor. One of TensorStore::Hold has no bytes. Immutable, thread-safe.
 class TensorHandle {
  public:
   TensorHandle(std::shared_ptr<const StoredTensor> tensor,
@@ -83,7 +83,7 @@ class TensorHandle {
  private:
   const std::shared_ptr<const StoredTensor> tensor_;  // released last: after the bytes are unmapped
   const TensorInfo info_;
-  const std::shared_ptr<const MappedBytes> mapped_;
+  const std::shared_ptr<const MappedBytes> mapped_;  // null: no bytes
 };
 
 struct TensorStoreOptions {

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -139,7 +140,11 @@ class TensorStore {
   // Commits as far as it can. NotFound (UPLOAD_NOT_FOUND), also once it is finished,
   // deleted or expired.
   absl::StatusOr<UploadInfo> GetUpload(std::string_view name);
+  // Also of an upload that became a tensor; touches no disk. NotFound (UPLOAD_NOT_FOUND)
+  absl::StatusOr<Owner> OwnerOfUpload(std::string_view name);
   absl::Status DeleteUpload(std::string_view name);
+  // Counts as a write to it, for a stream that writes another upload first.
+  void TouchUpload(std::string_view name);
 
   // Whether there could ever be such room. Errors: ResourceExhausted (TENSOR_TOO_LARGE,
   // TOO_MANY_TENSORS)
@@ -168,6 +173,9 @@ class TensorStore {
   absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) {
     return OpenTensor(name, true);
   }
+  // The same, but without the bytes: its file is not read, nor looked at.
+  // Errors: NotFound
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(std::string_view name);
   // A handle for a reader, which may be slow: the tensor can still be deleted.
   // Errors: as Acquire
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(std::string_view name) {
@@ -188,7 +196,8 @@ class TensorStore {
     std::vector<TensorInfo> tensors;  // newest first
     std::string next_page_token;
   };
-  // A walk over the pages meets every tensor once that is there all the time.
+  // A walk over the pages meets every tensor once that is there all the time. A page may be short,
+  // or empty, before the last.
   // Errors: InvalidArgument (PAGE_TOKEN_INVALID; PAGE_SIZE_INVALID below 1)
   absl::StatusOr<Page> ListTensors(int page_size, std::string_view page_token,
                                    const TensorFilter& filter = {});
@@ -279,7 +288,8 @@ class TensorStore {
   absl::StatusOr<TensorRoom> TakeRoom(TensorRoom* room, int64_t bytes, const Owner& owner);
 
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
-  // A handle; `held`: one that counts as a reference to the tensor.
+  // Counts as a use; `held`: as a reference to the tensor too, for as long as the pointer lives.
+  absl::StatusOr<std::shared_ptr<StoredTensor>> FindTensor(std::string_view name, bool held);
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held);
 
   // finished_upload.cc: what comes for an upload that is a tensor by now.
@@ -289,6 +299,7 @@ class TensorStore {
   absl::StatusOr<int64_t> AppendAgain(std::string_view upload, UploadKind kind, int64_t offset,
                                       std::span<const std::byte> data, uint32_t crc32c);
 
+  void InsertTensor(std::shared_ptr<StoredTensor> tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Disposes of tensors that are in no table any more.
   void Dispose(const StoredTensors& tensors);
   void DeleteRecords(std::vector<std::string> ids);
@@ -313,6 +324,8 @@ class TensorStore {
   AgeTable<Upload> uploads_ ABSL_GUARDED_BY(mutex_);
   uint64_t newest_upload_ ABSL_GUARDED_BY(mutex_) = 0;  // its number
   AgeTable<StoredTensor> tensors_ ABSL_GUARDED_BY(mutex_);
+  // Ids of the tensors that were put for a job, until DeleteResultsOf; some may be gone.
+  std::unordered_map<std::string, std::vector<std::string>> results_ ABSL_GUARDED_BY(mutex_);
   // By tenant and request id; none where the id is empty.
   std::map<std::pair<std::string, std::string>, Entry> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again

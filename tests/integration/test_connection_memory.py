@@ -274,3 +274,21 @@ def _authority_of(server):
     class Found:
         certificate = server.state_dir.parent / "ca/ca.pem"
     return Found
+
+
+def test_a_sum_that_nobody_reads_holds_none_of_its_parts(start_server):
+    """The client has its answer for as long as it likes; what the sum was made of is gone."""
+    server = start_server()
+    client = Client(server.address)
+    name = client.upload(numpy.eye(256, dtype="<f4"), "gram")
+    hostile = attack(server, "sums", 1, 30, "--tensor", name)
+    try:
+        wait_until(lambda: metric(server, "sparsefw_tensors") == 21, "all sums are made")
+        maps = Path(f"/proc/{server.process.pid}/maps")
+        wait_until(lambda: name.split("/")[1] not in maps.read_text() or hostile.poll() is not None,
+                   "the part is no longer mapped")
+        assert hostile.poll() is None, "it is mapped as long as nobody reads the answers"
+    finally:
+        hostile.kill()
+        hostile.communicate()
+        client.close()

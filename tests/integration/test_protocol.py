@@ -1,5 +1,6 @@
 """The promises of the .proto files, kept towards a client that is not ours."""
 import threading
+import time
 
 import grpc
 import numpy as np
@@ -307,7 +308,7 @@ def test_a_filter_is_bounded_as_a_job_is(client, layer):
     labels = {f"key{i}": "x" for i in range(64)}
     spec.labels.update(labels)
     name = create(client, spec).name
-    states = [job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED] * 100_000
+    states = [job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED] * 80_000
     page = client.jobs.ListJobs(prune_service_pb2.ListJobsRequest(states=states, labels=labels),
                                 timeout=HANG)
     assert [job.name for job in page.jobs] == [name]
@@ -342,3 +343,39 @@ def test_garbage_on_the_wire_ends_one_call_only(client, shared_server):
     other = Client(shared_server.address)
     assert other.jobs.GetServerInfo(prune_service_pb2.GetServerInfoRequest(), timeout=HANG).version
     other.close()
+
+
+def test_a_weight_lives_as_long_as_activations_come_after_it(start_server, layer):
+    server = start_server("--upload-idle-ttl", "1s", "--gc-interval", "100ms")
+    client = Client(server.address)
+    tokens, d_in = layer.activations.shape
+    spec = job_pb2.JobSpec(method=job_pb2.METHOD_WANDA,
+                           pattern=job_pb2.Pattern(per_row=job_pb2.Pattern.PerRow(sparsity=0.6)))
+
+    def requests():
+        yield prune_service_pb2.PruneRequest(header=prune_service_pb2.PruneHeader(
+            spec=spec, activation_tokens=tokens,
+            weight=tensor_pb2.TensorSpec(kind=tensor_pb2.TENSOR_KIND_WEIGHT, dtype=tensor_pb2.DATA_TYPE_F32,
+                                         dims=layer.weight.shape),
+            activations=tensor_pb2.GramSpec(d_in=d_in, activation_dtype=tensor_pb2.DATA_TYPE_F32)))
+        data = layer.weight.tobytes()
+        yield prune_service_pb2.PruneRequest(
+            weight=tensor_pb2.Chunk(offset=0, crc32c=crc32c(data), data=data))
+        for part in np.array_split(np.arange(tokens), 20):
+            time.sleep(0.15)  # a sender, not a wait
+            data = layer.activations[part].tobytes()
+            yield prune_service_pb2.PruneRequest(activations=tensor_pb2.Chunk(
+                offset=int(part[0]) * d_in * 4, crc32c=crc32c(data), data=data))
+
+    last = list(client.jobs.Prune(requests(), timeout=HANG))[-1]
+    assert last.job.state == job_pb2.JOB_STATE_SUCCEEDED
+    client.close()
+
+
+def test_a_request_of_many_empty_messages_is_refused_unread(client, layer):
+    """Each takes two bytes of the wire, and dozens of them once it is parsed."""
+    spec = spec_of(client, layer)
+    spec.sweep.points.extend(job_pb2.SweepPoint() for _ in range(150_000))
+    details, _ = refused(CODE.INVALID_ARGUMENT, "MESSAGE_INVALID", client.jobs.CreateJob,
+                         prune_service_pb2.CreateJobRequest(spec=spec))
+    assert "262144" in details

@@ -25,6 +25,7 @@
 #include "sparsefw/client/health.h"
 #include "sparsefw/client/job_state.h"
 #include "sparsefw/client/printable.h"
+#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cli {
@@ -226,9 +227,15 @@ absl::Status Run(const CancelOptions& options, const Console& console) {
 absl::Status Run(const DeleteOptions& options, const Console& console) {
   ProgressDisplay display(console, absl::Now);
   SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
-  SPARSEFW_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
+  const absl::StatusOr<v1::Job> job = client->GetJob(options.job);
+  // A damaged job cannot be read, but is deleted as any other.
+  if (!job.ok() && !HasReason(job.status(), "JOB_DAMAGED")) return job.status();
   SPARSEFW_RETURN_IF_ERROR(client->DeleteJob(options.job));
-  DeleteInputs(*client, job, display);
+  if (job.ok()) {
+    DeleteInputs(*client, *job, display);
+  } else {
+    display.Note("sparsefw-cli: the job was damaged: its inputs are not known, and stay");
+  }
   console.out << (options.common.json ? JsonText(Json{{"deleted", options.job}})
                                       : client::Printable(options.job) + " deleted\n");
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "sparsefw/reason.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -26,7 +27,12 @@ absl::Status WithReason(absl::Status status, Reason reason, const ReasonMetadata
 absl::Status WithReasonText(absl::Status status, std::string_view reason,
                             const ReasonMetadata& metadata) {
   std::string payload(reason);
-  for (const auto& [key, value] : metadata) payload += "\n" + key + "=" + value;
+  for (const auto& [key, value] : metadata) {
+    // A name that a client made up must not become a line of its own.
+    std::string line = key + "=" + value;
+    std::ranges::replace(line, '\n', ' ');
+    payload += "\n" + line;
+  }
   status.SetPayload(kTypeUrl, absl::Cord(std::move(payload)));
   return status;
 }

@@ -10,7 +10,7 @@
 #include "server/app/config.h"
 #include "server/app/observe/logging.h"
 #include "server/metrics/gpu_monitor.h"
-#include "server/metrics/prometheus_metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "server/runner/devices.h"
 

@@ -11,7 +11,7 @@
 #include "server/app/observe/logging.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_store.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/gauges.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {

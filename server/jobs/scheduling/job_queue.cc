@@ -72,12 +72,24 @@ int JobQueue::Position(std::string_view name) const {
   return static_cast<int>(std::distance(jobs.begin(), jobs.find(place->second.key)));
 }
 
-std::map<std::string, int, std::less<>> JobQueue::Positions(std::string_view tenant) const {
+std::map<std::string, int, std::less<>> JobQueue::Positions(
+    std::span<const std::string> names) const {
+  std::map<const Jobs*, std::map<Key, std::string_view>> wanted;
+  for (const std::string& name : names) {
+    const auto place = places_.find(name);
+    if (place == places_.end()) continue;
+    const Jobs& jobs = tenants_.find(place->second.job->tenant)->second.jobs;
+    wanted[&jobs].emplace(place->second.key, name);
+  }
   std::map<std::string, int, std::less<>> positions;
-  for (const auto& [name, one] : tenants_) {
-    if (!tenant.empty() && name != tenant) continue;
+  for (const auto& [jobs, keys] : wanted) {
+    auto next = keys.begin();
     int position = 0;
-    for (const auto& [key, job] : one.jobs) positions.emplace(job->name, position++);
+    for (auto at = jobs->begin(); next != keys.end(); ++at, ++position) {
+      if (at->first != next->first) continue;
+      positions.emplace(next->second, position);
+      ++next;
+    }
   }
   return positions;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -46,8 +47,9 @@ class JobQueue {
 
   // Jobs of its tenant ahead of this one; 0 for a job that is not queued.
   int Position(std::string_view name) const;
-  // The positions of a tenant's jobs; of all jobs where `tenant` is empty.
-  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const;
+  // Of those of these jobs that are queued. One walk over the jobs of their tenants, up to the
+  // last.
+  std::map<std::string, int, std::less<>> Positions(std::span<const std::string> names) const;
   size_t size() const { return places_.size(); }
   int64_t size_of(std::string_view tenant) const;
   bool empty() const { return places_.empty(); }

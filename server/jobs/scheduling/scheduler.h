@@ -121,9 +121,9 @@ class Scheduler {
     MutexLock lock(mutex_);
     return queue_.Position(name);
   }
-  std::map<std::string, int, std::less<>> Positions(std::string_view tenant) const {
+  std::map<std::string, int, std::less<>> Positions(std::span<const std::string> names) const {
     MutexLock lock(mutex_);
-    return queue_.Positions(tenant);
+    return queue_.Positions(names);
   }
   // Reserved.
   int64_t working_bytes() const {

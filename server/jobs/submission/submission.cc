@@ -14,11 +14,6 @@ namespace {
 
 constexpr int kMaxPriority = 100;
 
-absl::Status Draining() {
-  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
-                      "the server is shutting down and accepts no more jobs; try again");
-}
-
 Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inputs,
            absl::Time now) {
   Job job;
@@ -32,6 +27,11 @@ Job NewJob(const JobSpec& spec, const Owner& owner, const JobRunner::Inputs& inp
 
 }  // namespace
 
+absl::Status DrainingError() {
+  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
+                      "the server is draining and takes no new work; try another one");
+}
+
 Submission::Submission(SubmissionLimits limits, LimitsOfTenant limits_of, const JobParts& parts,
                        StateMachine& states, FindJob find)
     : limits_(std::move(limits)),
@@ -40,10 +40,15 @@ Submission::Submission(SubmissionLimits limits, LimitsOfTenant limits_of, const 
       states_(states),
       find_(std::move(find)) {}
 
-absl::Status Submission::CheckRanges(const JobSpec& spec) const {
+absl::Status Submission::CheckRanges(const JobSpec& spec, std::string_view tenant) const {
   if (spec.priority < -kMaxPriority || spec.priority > kMaxPriority) {
     return Invalid("OPTION_INVALID", "priority must be in [-%d, %d]; got priority=%d", kMaxPriority,
                    kMaxPriority, spec.priority);
+  }
+  const int most = LimitsFor(limits_of_, tenant).priority_max;
+  if (spec.priority > most) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
+                  "priority must be at most %d for tenant %s; got %d", most, tenant, spec.priority);
   }
   if (spec.deadline <= absl::ZeroDuration()) {
     return Invalid("OPTION_INVALID", "deadline must be above 0; got deadline=%s",
@@ -72,23 +77,23 @@ JobRoom Submission::RoomOf(const std::string& tenant) const {
 }
 
 absl::StatusOr<Job> Submission::Validate(const JobSpec& spec, const Owner& owner) {
-  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec, owner.tenant));
   SPARSEFW_ASSIGN_OR_RETURN(const auto inputs,
                             PrepareInputs(parts_, spec, owner, JobRunner::Values::kUnchecked));
   return NewJob(spec, owner, *inputs, parts_.clock.Now());
 }
 
 absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view request_id,
-                                       std::string_view fingerprint, const Owner& owner) {
-  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+                                       const RequestDigest& digest, const Owner& owner) {
   const Request request{owner.tenant, std::string(request_id)};
   ClaimRequest(request);
   const absl::Cleanup release_request = [&] { ReleaseRequest(request); };
   // Before anything can refuse it: a repeated request is answered even when
-  // the queue is full or the server drains.
-  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Job> earlier, FindEarlier(request, fingerprint));
+  // the queue is full, the server drains or limits are lower by now.
+  SPARSEFW_ASSIGN_OR_RETURN(const std::optional<Job> earlier, FindEarlier(request, digest));
   if (earlier) return *earlier;
 
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec, owner.tenant));
   SPARSEFW_RETURN_IF_ERROR(ReserveSlot(owner.tenant));
   const absl::Cleanup release_slot = [&] { ReleaseSlot(owner.tenant); };
   SPARSEFW_ASSIGN_OR_RETURN(auto inputs,
@@ -101,7 +106,7 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   const auto active =
       std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs),
                                   parts_.clock.SteadyNow() + spec.deadline);
-  SPARSEFW_RETURN_IF_ERROR(states_.Accept(active, request.id, fingerprint, RoomOf(owner.tenant)));
+  SPARSEFW_RETURN_IF_ERROR(states_.Accept(active, request.id, digest.now, RoomOf(owner.tenant)));
   Job accepted = *active->Current();
   if (accepted.state == JobState::kQueued) {
     accepted.queue_position = parts_.scheduler.Position(accepted.name);
@@ -109,8 +114,9 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   return accepted;
 }
 
-absl::Status Submission::Check(const JobSpec& spec, const InputSpecs& inputs) {
-  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec));
+absl::Status Submission::Check(const JobSpec& spec, const InputSpecs& inputs,
+                               std::string_view tenant) {
+  SPARSEFW_RETURN_IF_ERROR(CheckRanges(spec, tenant));
   return Guarded("validating the job", [&]() -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const DeviceNeed need, parts_.runner.Check(spec, inputs));
     return parts_.scheduler.CheckPossible(need);
@@ -138,12 +144,12 @@ void Submission::ReleaseRequest(const Request& request) {
 }
 
 absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& request,
-                                                           std::string_view fingerprint) {
+                                                           const RequestDigest& digest) {
   if (request.id.empty()) return std::nullopt;
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<JobStore::RequestRecord> record,
                             parts_.store.FindRequest(request.tenant, request.id));
   if (!record) return std::nullopt;
-  if (record->fingerprint != fingerprint) {
+  if (record->fingerprint != digest.now && record->fingerprint != digest.before) {
     return Invalid("REQUEST_ID_REUSED",
                    "request_id \"%s\" was used for %s with another request body", request.id,
                    record->job);
@@ -159,7 +165,7 @@ absl::StatusOr<std::optional<Job>> Submission::FindEarlier(const Request& reques
 absl::Status Submission::ReserveSlot(const std::string& tenant) {
   const std::optional<int64_t> most = LimitsFor(limits_of_, tenant).max_queued_jobs;
   MutexLock lock(mutex_);
-  if (!accepting_) return Draining();
+  if (!accepting_) return DrainingError();
   if (most.has_value()) {
     const auto submitting = submitting_.find(tenant);
     const int64_t queued = parts_.scheduler.queued_of(tenant) +
@@ -193,7 +199,7 @@ void Submission::ReleaseSlot(const std::string& tenant) {
 absl::StatusOr<std::string> Submission::NewName() {
   {
     MutexLock lock(mutex_);
-    if (!accepting_) return Draining();
+    if (!accepting_) return DrainingError();
   }
   SPARSEFW_ASSIGN_OR_RETURN(const std::string id, RandomHex(8));
   return "jobs/" + id;

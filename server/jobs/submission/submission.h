@@ -32,6 +32,9 @@ struct SubmissionLimits {
   absl::Duration max_result_ttl = absl::InfiniteDuration();
 };
 
+// UNAVAILABLE (DRAINING), with a retry delay.
+absl::Status DrainingError();
+
 // Owns the limits on queued jobs and the request ids in progress. Thread-safe. Its
 // lock comes after ActiveJob::mutex and before those of Scheduler and JobTable.
 class Submission {
@@ -43,9 +46,9 @@ class Submission {
 
   // As JobManager::Submit, with validate_only for Validate, and JobManager::Check.
   absl::StatusOr<Job> Submit(const JobSpec& spec, std::string_view request_id,
-                             std::string_view fingerprint, const Owner& owner);
+                             const RequestDigest& digest, const Owner& owner);
   absl::StatusOr<Job> Validate(const JobSpec& spec, const Owner& owner);
-  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs);
+  absl::Status Check(const JobSpec& spec, const InputSpecs& inputs, std::string_view tenant);
   void StopAccepting();
 
  private:
@@ -56,10 +59,11 @@ class Submission {
     friend auto operator<=>(const Request&, const Request&) = default;
   };
 
-  absl::Status CheckRanges(const JobSpec& spec) const;
+  // What the server and the tenant's limits allow by now.
+  absl::Status CheckRanges(const JobSpec& spec, std::string_view tenant) const;
   JobRoom RoomOf(const std::string& tenant) const;
   absl::StatusOr<std::optional<Job>> FindEarlier(const Request& request,
-                                                 std::string_view fingerprint);
+                                                 const RequestDigest& digest);
   void ClaimRequest(const Request& request);
   void ReleaseRequest(const Request& request);
   absl::Status ReserveSlot(const std::string& tenant);

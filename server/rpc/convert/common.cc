@@ -64,6 +64,17 @@ absl::Status CheckLength(std::string_view field, std::string_view text, size_t m
                  text.size());
 }
 
+absl::Status CheckNoControls(Reason reason, std::string_view field, std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7F) {
+      return Invalid(reason, "%s must have no control characters; got 0x%02x at byte %d", field,
+                     byte, i);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLabelCount(int count) {
   if (count <= kMaxLabels) return absl::OkStatus();
   return Invalid("LABELS_INVALID", "labels must be at most %d; got %d", kMaxLabels, count);
@@ -74,14 +85,7 @@ absl::Status CheckRequestId(std::string_view request_id) {
     return Invalid("REQUEST_ID_INVALID", "request_id must be at most %d bytes; got %d",
                    kMaxRequestIdBytes, request_id.size());
   }
-  for (size_t i = 0; i < request_id.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(request_id[i]);
-    if (byte < 0x20 || byte == 0x7F) {
-      return Invalid("REQUEST_ID_INVALID",
-                     "request_id must have no control characters; got 0x%02x at byte %d", byte, i);
-    }
-  }
-  return absl::OkStatus();
+  return CheckNoControls("REQUEST_ID_INVALID", "request_id", request_id);
 }
 
 absl::Status CheckOwner(std::string_view owner) {

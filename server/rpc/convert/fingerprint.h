@@ -9,6 +9,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "server/identity/sha256.h"
+#include "server/jobs/job.h"
 #include "sparsefw/v1/tensor_service.pb.h"
 
 namespace sparsefw::server {
@@ -33,17 +34,20 @@ inline std::string DigestOf(std::string_view bytes) {
   return std::string(digest.bytes.begin(), digest.bytes.end());
 }
 
-// 32 bytes, however large the request is: they are kept as long as the job.
-template <typename Request>
-std::string FingerprintOf(Request request) {
-  return DigestOf(CanonicalBytes(std::move(request)));
-}
-
-// Digests of the calls that share the request ids of tensors. 32 bytes, which tell the calls apart;
-// a dtype that is left out is its default.
+// 32 bytes, however large the request is: they are kept as long as what it made. They tell the
+// calls apart that share request ids.
 inline std::string DigestOf(std::string_view call, std::string_view bytes) {
   return DigestOf(std::string(call) + '\0' + std::string(bytes));
 }
+
+// Of the calls that make jobs.
+template <typename Request>
+RequestDigest JobDigestOf(std::string_view call, Request request) {
+  const std::string bytes = CanonicalBytes(std::move(request));
+  return {DigestOf(call, bytes), DigestOf(bytes)};
+}
+
+// Of the calls that make tensors: a dtype that is left out is its default.
 inline std::string DigestOf(v1::CreateUploadRequest request) {
   if (request.has_gram() && request.gram().gram_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     request.mutable_gram()->set_gram_dtype(v1::DATA_TYPE_F32);

@@ -150,14 +150,18 @@ bool PatternMissing(const v1::JobSpec& proto) {
                                         [](const auto& point) { return point.has_pattern(); });
 }
 
+// Errors and logs repeat names.
+absl::Status CheckName(std::string_view field, std::string_view name) {
+  SPARSEFW_RETURN_IF_ERROR(CheckLength(field, name, kMaxNameBytes));
+  return CheckNoControls("SPEC_INVALID", field, name);
+}
+
 absl::Status CheckTexts(const v1::JobSpec& proto) {
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("weight", proto.weight(), kMaxNameBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("gram", proto.gram(), kMaxNameBytes));
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckLength("warm_start.mask", proto.warm_start().mask(), kMaxNameBytes));
-  SPARSEFW_RETURN_IF_ERROR(
-      CheckLength("warm_start.saliency", proto.warm_start().saliency(), kMaxNameBytes));
-  SPARSEFW_RETURN_IF_ERROR(CheckLength("device", proto.device(), kMaxNameBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckName("weight", proto.weight()));
+  SPARSEFW_RETURN_IF_ERROR(CheckName("gram", proto.gram()));
+  SPARSEFW_RETURN_IF_ERROR(CheckName("warm_start.mask", proto.warm_start().mask()));
+  SPARSEFW_RETURN_IF_ERROR(CheckName("warm_start.saliency", proto.warm_start().saliency()));
+  SPARSEFW_RETURN_IF_ERROR(CheckName("device", proto.device()));
   SPARSEFW_RETURN_IF_ERROR(CheckLabelCount(proto.labels_size()));
   for (const auto& [key, value] : proto.labels()) {
     SPARSEFW_RETURN_IF_ERROR(CheckLength("a label's key", key, kMaxLabelKeyBytes));

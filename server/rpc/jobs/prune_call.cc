@@ -74,7 +74,7 @@ absl::Status PruneCall::TakeMessage(const v1::PruneRequest& request) {
 
 absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
   has_header_ = true;
-  fingerprint_ = FingerprintOf(header);
+  digest_ = JobDigestOf("Prune", header);
   header_ = header;
   header_.DiscardUnknownFields();
   SPARSEFW_ASSIGN_OR_RETURN(header_held_,
@@ -83,7 +83,6 @@ absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(header.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(spec_, FromProto(header.spec()));
   spec_.traceparent = traceparent();
-  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context().authenticator, tenant(), spec_));
   SPARSEFW_RETURN_IF_ERROR(CheckEarly());
   if (header.has_weight()) {
     SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(header.weight()));
@@ -107,20 +106,24 @@ absl::Status PruneCall::TakeHeader(const v1::PruneHeader& header) {
 // not accept it again.
 absl::Status PruneCall::CheckEarly() {
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(spec_, header_));
-  const absl::Status status =
-      WithInputs(*context().tensors, tenant(), spec_,
-                 [&](const JobSpec& spec) { return context().jobs->Check(spec, inputs); });
-  if (!status.ok() && (absl::IsInvalidArgument(status) || header_.request_id().empty())) {
-    return status;
+  if (header_.has_activations() && header_.activation_tokens() < 1) {
+    return Invalid("SPEC_INVALID", "header.activation_tokens must be at least 1; got %d",
+                   header_.activation_tokens());
   }
-  if (!header_.has_activations() || header_.activation_tokens() >= 1) return absl::OkStatus();
-  return Invalid("SPEC_INVALID", "header.activation_tokens must be at least 1; got %d",
-                 header_.activation_tokens());
+  SPARSEFW_ASSIGN_OR_RETURN(const bool repeated,
+                            context().jobs->HasRequest(tenant(), header_.request_id()));
+  if (repeated) return absl::OkStatus();
+  return WithInputs(*context().tensors, tenant(), spec_, [&](const JobSpec& spec) {
+    return context().jobs->Check(spec, inputs, tenant());
+  });
 }
 
 absl::Status PruneCall::TakeChunk(Part& part, const v1::Chunk& chunk) {
   if (!part.upload.open()) {
     return Invalid("STREAM_ORDER", "the header announced no %s, but a chunk came", part.what);
+  }
+  for (Part* other : {&weight_, &gram_, &activations_}) {
+    if (other != &part && other->upload.open()) other->upload.Touch();
   }
   if (&part != &activations_) {
     return part.upload.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c());
@@ -183,7 +186,7 @@ absl::StatusOr<Job> PruneCall::Submit() {
   spec_.ends_with_stream = !header_.detach();
   absl::StatusOr<Job> job =
       WithInputs(*context().tensors, tenant(), spec_, [this](const JobSpec& spec) {
-        return context().jobs->Submit(spec, header_.request_id(), fingerprint_, owner(), false);
+        return context().jobs->Submit(spec, header_.request_id(), digest_, owner(), false);
       });
   // A repeated request_id gives the earlier job, which does not need these tensors.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;
@@ -194,7 +197,7 @@ absl::Status PruneCall::Accept() {
   if (!header_.request_id().empty()) {
     // Before this one follows the job: another stream that ends meanwhile would cancel it. One with
     // another body is refused, and must not be the last one of this job.
-    shared_ = tenant() + '\n' + header_.request_id() + '\n' + fingerprint_;
+    shared_ = tenant() + '\n' + header_.request_id() + '\n' + digest_.now;
     context().prune_streams.Enter(shared_);
   }
   SPARSEFW_ASSIGN_OR_RETURN(const Job job, Submit());
@@ -270,7 +273,7 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
       return true;
     }
     if (!events_->ended()) {
-      if (events_->suspended()) return ReactorRegistry::DrainingError();
+      if (events_->suspended()) return DrainingError();
       return false;
     }
     stage_ = Stage::kMask;
@@ -318,7 +321,7 @@ void PruneCall::OnDrain() {
   MutexLock lock(mutex_);
   if (closed() || !reading()) return;
   sent_away_ = true;
-  CloseLocked(ReactorRegistry::DrainingError());
+  CloseLocked(DrainingError());
 }
 
 void PruneCall::CleanUp() {

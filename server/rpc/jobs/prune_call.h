@@ -77,8 +77,8 @@ class PruneCall final
   Stage stage_ = Stage::kIntake;
 
   bool has_header_ = false;
-  v1::PruneHeader header_;  // without unknown fields, which count for fingerprint_
-  std::string fingerprint_;
+  v1::PruneHeader header_;  // without unknown fields, which count for digest_
+  RequestDigest digest_;
   JobSpec spec_;
   HeldBytes header_held_;  // for both
   Part weight_{"weight", UploadSink(context())};

@@ -26,10 +26,9 @@ absl::StatusOr<v1::Job> CreateJob(RpcContext& context, const UnaryCaller& caller
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request.owner()));
   SPARSEFW_ASSIGN_OR_RETURN(JobSpec parsed, FromProto(request.spec()));
   parsed.traceparent = caller.traceparent;
-  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, caller.tenant, parsed));
   SPARSEFW_ASSIGN_OR_RETURN(
       const Job job, WithInputs(*context.tensors, caller.tenant, parsed, [&](const JobSpec& spec) {
-        return context.jobs->Submit(spec, request.request_id(), FingerprintOf(request),
+        return context.jobs->Submit(spec, request.request_id(), JobDigestOf("CreateJob", request),
                                     Owner{caller.tenant, request.owner()}, request.validate_only());
       }));
   return ToProto(job);
@@ -38,11 +37,10 @@ absl::StatusOr<v1::Job> CreateJob(RpcContext& context, const UnaryCaller& caller
 absl::StatusOr<v1::CheckJobOptionsResponse> CheckJobOptions(
     RpcContext& context, const UnaryCaller& caller, const v1::CheckJobOptionsRequest& request) {
   SPARSEFW_ASSIGN_OR_RETURN(const JobSpec parsed, FromProto(request.spec()));
-  SPARSEFW_RETURN_IF_ERROR(CheckPriority(*context.authenticator, caller.tenant, parsed));
   SPARSEFW_ASSIGN_OR_RETURN(const InputSpecs inputs, AnnouncedInputs(parsed, request));
-  SPARSEFW_RETURN_IF_ERROR(
-      WithInputs(*context.tensors, caller.tenant, parsed,
-                 [&](const JobSpec& spec) { return context.jobs->Check(spec, inputs); }));
+  SPARSEFW_RETURN_IF_ERROR(WithInputs(
+      *context.tensors, caller.tenant, parsed,
+      [&](const JobSpec& spec) { return context.jobs->Check(spec, inputs, caller.tenant); }));
   return v1::CheckJobOptionsResponse();
 }
 

@@ -83,7 +83,7 @@ void WatchCall::Pump() {
   } else if (events_->ended()) {
     CloseLocked(absl::OkStatus());
   } else if (events_->suspended()) {
-    CloseLocked(ReactorRegistry::DrainingError());
+    CloseLocked(DrainingError());
   }
 }
 

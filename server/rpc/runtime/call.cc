@@ -94,7 +94,7 @@ bool Call::Open() {
   sharer_ = context_.authenticator->active() ? identity_.tenant : AddressKey(rpc_->peer());
   const bool added = context_.registry->Add(self_);
   if (added && status.ok()) return true;
-  Close(added ? status : ReactorRegistry::DrainingError());
+  Close(added ? status : DrainingError());
   return false;
 }
 
@@ -152,7 +152,7 @@ void Call::Queue(Executor& executor, Executor::Entry entry, Executor::Work work)
   if (closed_) return;
   const absl::StatusOr<Executor::TaskId> task =
       executor.Post(sharer_, entry, [self = shared_from_this(), work = std::move(work)] {
-        if (!self->IsClosed()) return work();
+        if (!self->IsClosed()) return self->RunGuarded(work);
         self->DropWork();
         return false;
       });

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 
@@ -98,6 +100,20 @@ class Call : public std::enable_shared_from_this<Call> {
   void Queue(Executor& executor, Executor::Entry entry, Executor::Work work)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // What `work` says; where memory runs out, the end of the call: an executor's thread, and with it
+  // the server, would end otherwise.
+  template <typename Work>
+  bool RunGuarded(const Work& work) {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      DropWork();  // before the client hears of it
+      Close(Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                   "what %s works on must fit into host memory; it does not", method_));
+      return false;
+    }
+  }
+
   RpcContext& context() { return context_; }
   std::string_view method() const { return method_; }
   // Whom the call acts for; from Open on.
@@ -113,8 +129,8 @@ class Call : public std::enable_shared_from_this<Call> {
  private:
   // gRPC's Finish.
   virtual void FinishRpc(const absl::Status& status) = 0;
-  // Called on the executor once the call is closed. Drops the work that has begun, which may delete
-  // files.
+  // Called on the executor once the call is closed, or is about to be. Drops the work that has
+  // begun, which may delete files.
   virtual void DropWork() {}
   absl::Status FindOutWhoCalls();
   void Record(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

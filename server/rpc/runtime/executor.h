@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/gauges.h"
 #include "sparsefw/mutex.h"
 
 namespace sparsefw::server {

@@ -42,12 +42,22 @@ class OneRequestCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response
   const Request& request() const { return request_; }
 
  private:
-  // Bounds the wait for a message of at most 2 MiB; most have a few bytes.
+  // A parsed message may take dozens of times what it takes on the wire, and is counted only once
+  // it is there. The largest requests, of sweeps with 256 points and of 64 labels, have a fifth of
+  // this.
+  static constexpr size_t kMaxRequestBytes = size_t{256} << 10;
+  // Bounds the wait for such a message; most have a few bytes.
   static constexpr std::chrono::seconds kLongestArrival{30};
 
   absl::Status Take(bool ok) {
     if (!ok) return Invalid("MESSAGE_INVALID", "%s needs a request; there is none", method());
-    connection().Received(static_cast<int64_t>(wire_.Length()));
+    const size_t size = wire_.Length();
+    connection().Received(static_cast<int64_t>(size));
+    if (size > kMaxRequestBytes) {
+      wire_.Clear();
+      return Invalid("MESSAGE_INVALID", "the request of %s may have %d bytes; got %d", method(),
+                     kMaxRequestBytes, size);
+    }
     const bool parsed = grpc::SerializationTraits<Request>::Deserialize(&wire_, &request_).ok();
     wire_.Clear();
     if (!parsed) {

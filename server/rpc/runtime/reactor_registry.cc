@@ -1,7 +1,7 @@
 #include "server/rpc/runtime/reactor_registry.h"
 
+#include "server/jobs/submission/submission.h"
 #include "server/rpc/runtime/call.h"
-#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 
@@ -77,11 +77,6 @@ bool ReactorRegistry::draining() const {
 int64_t ReactorRegistry::size() const {
   MutexLock lock(mutex_);
   return static_cast<int64_t>(calls_.size());
-}
-
-absl::Status ReactorRegistry::DrainingError() {
-  return RefuseForNow(absl::StatusCode::kUnavailable, "DRAINING",
-                      "the server is draining and takes no new work; try another one");
 }
 
 }  // namespace sparsefw::server

@@ -47,9 +47,6 @@ class ReactorRegistry {
   bool draining() const;
   int64_t size() const;
 
-  // UNAVAILABLE (DRAINING), with a retry delay.
-  static absl::Status DrainingError();
-
  private:
   std::map<const Call*, std::shared_ptr<Call>> Snapshot() const;
 

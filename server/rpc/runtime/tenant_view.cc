@@ -9,38 +9,14 @@
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
-namespace {
-
-// A name that does not exist counts as visible: the caller looks it up and does not find it.
-template <typename Found>
-absl::StatusOr<bool> IsVisible(std::string_view tenant, const absl::StatusOr<Found>& found) {
-  if (found.ok()) return found->owner.tenant == tenant;
-  if (absl::IsNotFound(found.status())) return true;
-  return found.status();
+bool UploadVisible(TensorStore& store, std::string_view tenant, std::string_view name) {
+  const absl::StatusOr<Owner> owner = store.OwnerOfUpload(name);
+  return !owner.ok() || owner->tenant == tenant;
 }
 
-}  // namespace
-
-absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
-                                   std::string_view name) {
-  const absl::StatusOr<UploadInfo> upload = store.GetUpload(name);
-  if (upload.ok() || !absl::IsNotFound(upload.status())) return IsVisible(tenant, upload);
-  // Finish tells which tensor an upload that is no more has become.
-  return IsVisible(tenant, store.Finish(name, std::nullopt));
-}
-
-absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
-                                   std::string_view name) {
-  return IsVisible(tenant, store.GetTensor(name));
-}
-
-absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
-                           const JobSpec& spec) {
-  constexpr int kHighest = 100;  // what is above is no priority at all: JobManager says so
-  const int most = authenticator.LimitsOf(tenant).priority_max;
-  if (spec.priority <= most || spec.priority > kHighest) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
-                "priority must be at most %d for tenant %s; got %d", most, tenant, spec.priority);
+bool TensorVisible(TensorStore& store, std::string_view tenant, std::string_view name) {
+  const absl::StatusOr<TensorInfo> tensor = store.GetTensor(name);
+  return !tensor.ok() || tensor->owner.tenant == tenant;
 }
 
 absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant,
@@ -53,8 +29,7 @@ absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view ten
       {"warm_start.mask", &spec->warm_mask}};
   for (const auto& [field, name] : inputs) {
     if (name->empty()) continue;
-    SPARSEFW_ASSIGN_OR_RETURN(const bool visible, TensorVisible(store, tenant, *name));
-    if (visible) continue;
+    if (TensorVisible(store, tenant, *name)) continue;
     hidden.emplace(field, std::exchange(*name, std::string(kInvisibleName)));
   }
   return hidden;

@@ -23,17 +23,11 @@ namespace sparsefw::server {
 // No upload, tensor or job has this name.
 inline constexpr std::string_view kInvisibleName = "-";
 
-// False: there is such a thing, and it is another tenant's.
-// Both may read the disk. Errors: those of the store, except NotFound.
-absl::StatusOr<bool> UploadVisible(TensorStore& store, std::string_view tenant,
-                                   std::string_view name);  // also one that became a tensor
-absl::StatusOr<bool> TensorVisible(TensorStore& store, std::string_view tenant,
-                                   std::string_view name);
-
-// The highest priority that a tenant's jobs may have.
-// Errors: PermissionDenied (PRIORITY_NOT_ALLOWED)
-absl::Status CheckPriority(const Authenticator& authenticator, std::string_view tenant,
-                           const JobSpec& spec);
+// False: there is such a thing, and it is another tenant's. A name that does not exist counts as
+// visible: the caller looks it up and does not find it. A look changes nothing.
+bool UploadVisible(TensorStore& store, std::string_view tenant,
+                   std::string_view name);  // also one that became a tensor
+bool TensorVisible(TensorStore& store, std::string_view tenant, std::string_view name);
 
 // Names of other tenants' tensors, by the field of the job that held them.
 using HiddenInputs = std::map<std::string, std::string, std::less<>>;

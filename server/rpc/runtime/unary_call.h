@@ -41,6 +41,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
     this->Queue(*executor_, Executor::Entry::kNew, [this] {
       Result result = Run();
       if (!result.has_value()) return true;
+      work_ = nullptr;  // what it kept is not the client's to hold until it reads
       Complete(*std::move(result));
       return false;
     });

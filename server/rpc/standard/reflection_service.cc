@@ -74,7 +74,10 @@ class ReflectionCall final
       : Call(context, "ServerReflection/ServerReflectionInfo", rpc) {}
 
   void Start() {
-    if (Open()) Read();
+    if (!Open()) return;
+    // A drain that has begun tells no call that comes after it.
+    if (const absl::Status status = context().registry->Admit(); !status.ok()) return Close(status);
+    Read();
   }
   void OnReadDone(bool ok) override {
     ReadEnds();
@@ -101,7 +104,7 @@ class ReflectionCall final
     held_ = HeldBytes();
     Read();
   }
-  void OnDrain() override { Close(ReactorRegistry::DrainingError()); }
+  void OnDrain() override { Close(DrainingError()); }
   void OnCancel() override { Cancelled(); }
   void OnDone() override { Done(); }
 

@@ -91,7 +91,12 @@ class IntakeCall : public Reactor, public Call {
 
   // Runs the task in order with the messages; keeps this object alive.
   void Post(std::function<void()> task) {
-    strand_->Post([self = shared_from_this(), task = std::move(task)] { task(); });
+    strand_->Post([this, self = shared_from_this(), task = std::move(task)] {
+      RunGuarded([&task] {
+        task();
+        return false;
+      });
+    });
   }
   // Moves the rest of the call to `executor`; a task under way stays where it is.
   void MoveTo(Executor* executor) { strand_->MoveTo(executor); }

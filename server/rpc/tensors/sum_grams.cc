@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <new>
 #include <set>
 #include <span>
 #include <string>
@@ -110,17 +109,10 @@ GramSum::GramSum(RpcContext& context, v1::SumGramsRequest request)
 GramSum::~GramSum() { Leave(true); }
 
 GramSum::Result GramSum::Step(const std::string& tenant) {
-  try {
-    Result result = TryStep({tenant, request_.owner()});
-    // Leaves before the client hears of the error.
-    if (result.has_value() && !result->ok()) Leave(true);
-    return result;
-  } catch (const std::bad_alloc&) {
-    Leave(true);
-    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                  "%d rows of a sum of %d parts must fit into host memory; they do not",
-                  kMaxBlockRows, request_.grams_size());
-  }
+  Result result = TryStep({tenant, request_.owner()});
+  // Leaves before the client hears of the error.
+  if (result.has_value() && !result->ok()) Leave(true);
+  return result;
 }
 
 GramSum::Result GramSum::TryStep(const Owner& owner) {

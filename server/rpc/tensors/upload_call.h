@@ -22,7 +22,7 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<Request>, Req
         stream_(context) {}
 
   // The client resumes it elsewhere, or here after a restart.
-  void OnDrain() override { this->Close(ReactorRegistry::DrainingError()); }
+  void OnDrain() override { this->Close(DrainingError()); }
 
  private:
   using Stream = UploadStream<Request, Response>;

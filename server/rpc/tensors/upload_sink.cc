@@ -16,11 +16,9 @@ absl::Status UploadSink::Create(const UploadSpec& spec, const Owner& owner, Uplo
   return absl::OkStatus();
 }
 
-absl::Status UploadSink::Use(std::string_view tenant, std::string_view name) {
-  SPARSEFW_ASSIGN_OR_RETURN(const bool visible, UploadVisible(*context_.tensors, tenant, name));
+void UploadSink::Use(std::string_view tenant, std::string_view name) {
   name_ = name;
-  key_ = visible ? name : kInvisibleName;
-  return absl::OkStatus();
+  key_ = UploadVisible(*context_.tensors, tenant, name) ? name : kInvisibleName;
 }
 
 absl::Status UploadSink::ByItsName(const absl::Status& status) const {

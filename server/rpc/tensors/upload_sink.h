@@ -23,10 +23,12 @@ class UploadSink {
   // `life` is not kResumable.
   absl::Status Create(const UploadSpec& spec, const Owner& owner, UploadLife life);
   // Writes to an upload made before, which outlives the stream.
-  absl::Status Use(std::string_view tenant, std::string_view name);
+  void Use(std::string_view tenant, std::string_view name);
 
   // See TensorStore::Append.
   absl::Status Append(UploadKind kind, int64_t offset, const std::string& data, uint32_t crc32c);
+  // Keeps an upload that others of the stream are written before from expiring.
+  void Touch() { context_.tensors->TouchUpload(key_); }
   absl::StatusOr<UploadInfo> Commit();
   absl::StatusOr<TensorInfo> Finish(std::optional<uint32_t> total_crc32c);
   void Abandon();

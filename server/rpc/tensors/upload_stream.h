@@ -84,10 +84,13 @@ class UploadStream {
       SPARSEFW_ASSIGN_OR_RETURN(const auto spec, FromProto(request.spec()));
       return upload_.Create(spec, owner_, UploadLife::kStream);
     }
-    if (!request.upload().empty()) return upload_.Use(owner_.tenant, request.upload());
-    return Invalid(
-        "TARGET_INVALID",
-        "the first message of a stream must name an upload or carry a spec; got neither");
+    if (request.upload().empty()) {
+      return Invalid(
+          "TARGET_INVALID",
+          "the first message of a stream must name an upload or carry a spec; got neither");
+    }
+    upload_.Use(owner_.tenant, request.upload());
+    return absl::OkStatus();
   }
   absl::StatusOr<Response> Finish(const Request& request) {
     std::optional<uint32_t> total_crc32c;

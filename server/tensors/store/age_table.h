@@ -43,7 +43,8 @@ class AgeTable {
 
   // Up to `count` entries for which `chooses` is true, newest first, with numbers below `before`. A
   // walk over the pages sees every entry once that was there all the time, whatever else comes and
-  // goes.
+  // goes. A page looks at kLooks entries at most and may be short: it is found under a lock.
+  static constexpr int kLooks = 20'000;
   struct Page {
     std::vector<std::shared_ptr<T>> entries;
     std::optional<uint64_t> next;  // `before` of the next page, if there is one
@@ -51,14 +52,17 @@ class AgeTable {
   template <typename Predicate>
   Page List(size_t count, uint64_t before, Predicate chooses) const {
     Page page;
+    uint64_t last = before;  // that was looked at
+    int looks = 0;
     // The map runs from new to old: upper_bound is the first one below `before`.
     for (auto at = by_age_.upper_bound(before); at != by_age_.end(); ++at) {
-      if (!chooses(*at->second)) continue;
-      if (page.entries.size() == count) {
-        page.next = page.entries.back()->number();
+      const bool chosen = chooses(*at->second);
+      if (++looks > kLooks || (chosen && page.entries.size() == count)) {
+        page.next = last;
         break;
       }
-      page.entries.push_back(at->second);
+      if (chosen) page.entries.push_back(at->second);
+      last = at->first;
     }
     return page;
   }

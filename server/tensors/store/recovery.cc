@@ -107,7 +107,7 @@ void TensorStore::RecoverTensor(const TensorRecord& record, std::vector<std::str
     requests_.emplace(std::pair(record.owner.tenant, record.request_id),
                       Entry{{SpecOf(record), record.owner, record.fingerprint}, record.id});
   }
-  tensors_.Insert(std::move(tensor));
+  InsertTensor(std::move(tensor));
 }
 
 void TensorStore::RecoverUpload(const TensorRecord& record, std::vector<std::string>* lost) {

@@ -137,9 +137,19 @@ absl::StatusOr<UploadInfo> TensorStore::GetUpload(std::string_view name) {
   return found->Info();
 }
 
+absl::StatusOr<Owner> TensorStore::OwnerOfUpload(std::string_view name) {
+  if (const auto open = FindUpload(name); open.ok()) return (*open)->origin().owner;
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> tensor, FindFinished(name));
+  return tensor->origin().owner;
+}
+
 absl::Status TensorStore::DeleteUpload(std::string_view name) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<Upload> found, FindUpload(name));
   return found->Delete();
+}
+
+void TensorStore::TouchUpload(std::string_view name) {
+  if (const auto found = FindUpload(name); found.ok()) (*found)->Touch();
 }
 
 absl::Status TensorStore::Record(const Upload& upload, const UploadInfo& info) {
@@ -219,20 +229,30 @@ absl::StatusOr<TensorInfo> TensorStore::Put(const TensorSpec& spec,
       number, record.create_time, SteadyNow(), absl::InfiniteDuration(), expire_time);
   TensorInfo info = stored->Info();
   MutexLock lock(mutex_);
-  tensors_.Insert(std::move(stored));
+  InsertTensor(std::move(stored));
   return info;
 }
 
+void TensorStore::InsertTensor(std::shared_ptr<StoredTensor> tensor) {
+  const Origin& origin = tensor->origin();
+  if (!origin.job.empty()) results_[origin.job].push_back(origin.id);
+  tensors_.Insert(std::move(tensor));
+}
+
 int64_t TensorStore::DeleteResultsOf(std::string_view job) {
-  if (job.empty()) return 0;
   StoredTensors results;
   {
     MutexLock lock(mutex_);
-    results = tensors_.TakeIf([job](StoredTensor& tensor) {
-      if (tensor.origin().job != job) return false;
-      tensor.Abandon();
-      return tensor.references() == 0;
-    });
+    const auto ids = results_.extract(std::string(job));
+    if (ids.empty()) return 0;
+    for (const std::string& id : ids.mapped()) {
+      std::shared_ptr<StoredTensor> tensor = tensors_.Find(id);
+      if (tensor == nullptr) continue;
+      tensor->Abandon();
+      if (tensor->references() > 0) continue;
+      tensors_.Erase(id);
+      results.push_back(std::move(tensor));
+    }
   }
   if (!results.empty()) Dispose(results);
   return std::ssize(results);
@@ -245,8 +265,8 @@ absl::StatusOr<TensorInfo> TensorStore::GetTensor(std::string_view name) {
   return found->Info();
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
-                                                                            bool held) {
+absl::StatusOr<std::shared_ptr<StoredTensor>> TensorStore::FindTensor(std::string_view name,
+                                                                      bool held) {
   std::shared_ptr<StoredTensor> found;
   {
     MutexLock lock(mutex_);
@@ -258,6 +278,17 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std:
     found = {found.get(), [found](StoredTensor* tensor) { tensor->DropReference(); }};
   }
   found->Touch(SteadyNow());
+  return found;
+}
+
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::Hold(std::string_view name) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, true));
+  return std::make_shared<const TensorHandle>(found, nullptr);
+}
+
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
+                                                                            bool held) {
+  SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, held));
   Check(*found, nullptr).IgnoreError();  // Open gives the same answer
   auto handle = StoredTensor::Open(found);
   if (handle.ok()) return handle;

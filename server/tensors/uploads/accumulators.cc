@@ -13,8 +13,11 @@ absl::StatusOr<Accumulators::Sum> Accumulators::Make(int64_t d_in) {
   std::optional<Budget::Reservation> room = device_->TryReserve(bytes);
   if (!room.has_value()) return MakeOnCpu(d_in);
   auto accumulator = backend_.CreateGramAccumulator(d_in, threads_);
-  // Other programs may have taken what was free at the start.
-  if (bytes > 0 && HasReason(accumulator.status(), "OUT_OF_MEMORY")) return MakeOnCpu(d_in);
+  // Other programs may have taken what was free at the start, and a device may be lost.
+  const absl::Status& status = accumulator.status();
+  if (bytes > 0 && (HasReason(status, "OUT_OF_MEMORY") || HasReason(status, "DEVICE_LOST"))) {
+    return MakeOnCpu(d_in);
+  }
   SPARSEFW_RETURN_IF_ERROR(accumulator.status());
   return Sum{*std::move(room), *std::move(accumulator)};
 }

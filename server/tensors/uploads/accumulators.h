@@ -25,11 +25,12 @@ class Accumulators {
     Budget::Reservation room;  // outlives what takes it
     std::unique_ptr<GramAccumulator> accumulator;
   };
-  // Errors: those of Backend::CreateGramAccumulator, but for OUT_OF_MEMORY of the device
+  // Errors: those of Backend::CreateGramAccumulator, but for OUT_OF_MEMORY and DEVICE_LOST of
+  // the device
   absl::StatusOr<Sum> Make(int64_t d_in);
 
   const Budget& device() const { return *device_; }
-  // Made on the CPU because the device had no room.
+  // Made on the CPU because the device had no room, or was lost.
   int64_t without_room() const { return without_room_.load(std::memory_order_relaxed); }
 
  private:

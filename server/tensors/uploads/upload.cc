@@ -231,7 +231,8 @@ absl::Status Upload::Delete() {
 void Upload::DeleteIfIdle(absl::Time now) {
   if (expire_time() > now) return;  // without the lock, which a writer may hold for long
   MutexLock lock(mutex_);
-  if (state_ == State::kOpen && expire_time() <= now) End();
+  // Also one whose creation was cut short: memory ran out.
+  if (state_ != State::kEnded && expire_time() <= now) End();
 }
 
 }  // namespace sparsefw::server

@@ -45,6 +45,7 @@ class Upload {
   uint64_t number() const { return number_; }
   // Steady time. A hint: it moves with every write.
   absl::Time expire_time() const;
+  void Touch();
 
   // The first caller does the work; the others get the same answer.
   absl::Status Prepare();
@@ -69,7 +70,6 @@ class Upload {
   enum class State { kNew, kOpen, kEnded };
 
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Touch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Save() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Restart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

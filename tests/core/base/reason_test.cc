@@ -21,6 +21,14 @@ TEST(ReasonTest, CarriesReasonAndMetadata) {
             (ReasonMetadata{{"committed_size", "4096"}, {"expression", "a=b"}}));
 }
 
+// A client chooses the values: names of tensors, for one.
+TEST(ReasonTest, ALineBreakMakesNoEntryOfItsOwn) {
+  const absl::Status status = WithReason(absl::InternalError("x"), "SPEC_INVALID",
+                                         {{"field", "weight"}, {"tensor", "a\nfield=gram"}});
+  EXPECT_EQ(ReasonMetadataOf(status),
+            (ReasonMetadata{{"field", "weight"}, {"tensor", "a field=gram"}}));
+}
+
 TEST(ReasonTest, TheLastReasonWins) {
   const absl::Status status =
       WithReason(WithReason(absl::InternalError("x"), "OFFSET_GAP", {{"a", "1"}}), "SPEC_INVALID");

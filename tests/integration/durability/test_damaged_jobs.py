@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from sparsefw.v1 import job_pb2, prune_service_pb2
-from support.processes import HANG, wait_until
+from support.processes import HANG, Cli, wait_until
 from support.rpc import Client, refusal
 
 CODE = grpc.StatusCode
@@ -91,6 +91,21 @@ def test_a_damaged_job_is_named_and_stops_no_other(world):
     assert refusal(lambda: one.get(jobs[1])) == (CODE.NOT_FOUND, "JOB_NOT_FOUND")
     assert one.metric("sparsefw_tensors") == tensors - 1
     assert one.metric("sparsefw_jobs_damaged") == 0
+
+
+def test_the_cli_deletes_a_damaged_job(world):
+    one = world()
+    job = one.ended()
+    one.kill()
+    one.sql("UPDATE jobs SET record = x'ff00ff' WHERE name = ?", job)
+    one.again()
+    cli = Cli(one.server.address)
+    cli.run("status", job).refused(3, "damaged")
+    done = cli.run("delete", job).expect(0)
+    assert done.out == f"{job} deleted\n"
+    assert "inputs" in done.sentence, done.err
+    assert refusal(lambda: one.get(job)) == (CODE.NOT_FOUND, "JOB_NOT_FOUND")
+    cli.run("delete", job).refused(3, job)
 
 
 def test_others_expire_beside_a_damaged_job(world):

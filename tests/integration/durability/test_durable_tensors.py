@@ -321,3 +321,36 @@ def test_tensors_of_an_interrupted_prune_call_are_deleted(restarts, layer):
         assert error.code() == CODE.NOT_FOUND
     wait_until(lambda: not {accepted.weight, accepted.gram} & set(servers.names()), "its tensors are deleted")
     assert kept in servers.names()
+
+
+def test_inputs_of_queued_jobs_are_read_when_their_job_runs(restarts, big_layer):
+    """A start reads no bytes of tensors: it would take as long as all of them are large."""
+    servers = restarts("--workers", "1")
+    gram = servers.client.upload(big_layer.gram, "gram")
+
+    def queue():
+        spec = job_pb2.JobSpec(weight=servers.client.upload(big_layer.weight, "weight"), gram=gram,
+                               method=job_pb2.METHOD_SPARSEFW)
+        spec.pattern.per_row.sparsity = 0.5
+        spec.sparsefw.iterations = 10**12
+        request = prune_service_pb2.CreateJobRequest(spec=spec)
+        return servers.client.jobs.CreateJob(request, timeout=HANG)
+
+    def get():
+        return servers.client.jobs.GetJob(prune_service_pb2.GetJobRequest(name=queued.name), timeout=HANG)
+
+    running, queued = queue(), queue()
+    servers.kill()
+    with open(servers.file_of(queued.spec.weight), "r+b") as file:
+        file.seek(5000)
+        byte = file.read(1)[0]
+        file.seek(5000)
+        file.write(bytes([byte ^ 4]))
+    servers.restart()
+    recovered = next(line for line in servers.server.log().splitlines() if "jobs_recovered" in line)
+    assert "queued=2" in recovered and "failed=0" in recovered, recovered
+    assert get().state == job_pb2.JOB_STATE_QUEUED
+    servers.client.jobs.CancelJob(prune_service_pb2.CancelJobRequest(name=running.name), timeout=HANG)
+    wait_until(lambda: get().state == job_pb2.JOB_STATE_FAILED, "the job meets its damaged weight")
+    error = get().error
+    assert "must have the checksum" in error.message and queued.spec.weight in error.message, error

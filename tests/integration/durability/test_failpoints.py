@@ -8,11 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 
+from support.floods import metric
 from support.ports import hold_port
-from support.processes import BIN_DIR, HANG, Server
-from support.rpc import Client
+from support.processes import BIN_DIR, HANG, Server, wait_until
+from support.rpc import Client, refusal
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "tests/chaos"))
@@ -21,7 +23,7 @@ from clients import HistoryWorker  # noqa: E402
 from validate import check  # noqa: E402
 
 PROGRAM = BIN_DIR.parent / "tests/sparsefw-server-failpoints"
-CALL = re.compile(r'Failpoint(?:Status)?\("([a-z_.]+)"\)')
+CALL = re.compile(r'Failpoint\("([a-z_.]+)"\)')
 NAMES = sorted({name for path in (ROOT / "server").rglob("*.cc")
                 for name in CALL.findall(path.read_text())})
 
@@ -138,3 +140,27 @@ def test_killed_there(folder, layers, name, count):
 
 def test_there_are_enough_names():
     assert len(NAMES) >= 15, NAMES
+
+
+def test_memory_that_runs_out_ends_one_call_only(start_server, layer):
+    """An exception on a thread of calls would end the process."""
+    server = start_server("--upload-idle-ttl", "1s", "--gc-interval", "100ms", program=PROGRAM,
+                          env={"SPARSEFW_FAILPOINTS": "upload.file_made=memory@1"})
+    client = Client(server.address)
+    assert refusal(lambda: client.create_upload(layer.weight, "weight")) == (
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "HOST_MEMORY")
+    assert client.read(client.upload(layer.weight, "weight")) == layer.weight.tobytes()
+    wait_until(lambda: metric(server, "sparsefw_uploads") == 0, "what was begun is dropped")
+    client.close()
+    assert server.stop() == 0
+
+
+def test_memory_that_runs_out_ends_one_stream_only(start_server, layer):
+    server = start_server(program=PROGRAM, env={"SPARSEFW_FAILPOINTS": "upload.finished=memory@1"})
+    client = Client(server.address)
+    upload = client.create_upload(layer.weight, "weight").name
+    assert refusal(lambda: client.write(upload, layer.weight.tobytes())) == (
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "HOST_MEMORY")
+    assert client.read(client.write(upload, layer.weight.tobytes()).tensor.name) == layer.weight.tobytes()
+    client.close()
+    assert server.stop() == 0

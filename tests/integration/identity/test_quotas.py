@@ -52,7 +52,7 @@ class Tenant:
         self.call(self.client.tensors.DeleteTensor,
                   tensor_service_pb2.DeleteTensorRequest(name=name))
 
-    def create_job(self, layer, iterations, **fields):
+    def create_job(self, layer, iterations, request_id="", **fields):
         if self.inputs is None:
             self.inputs = (self.upload(layer.weight), self.upload(layer.gram, "gram"))
         spec = job_pb2.JobSpec(weight=self.inputs[0], gram=self.inputs[1],
@@ -60,7 +60,7 @@ class Tenant:
         spec.pattern.per_row.sparsity = 0.5
         spec.sparsefw.iterations = iterations
         return self.call(self.client.jobs.CreateJob,
-                         prune_service_pb2.CreateJobRequest(spec=spec)).name
+                         prune_service_pb2.CreateJobRequest(spec=spec, request_id=request_id)).name
 
     def job(self, name):
         return self.call(self.client.jobs.GetJob, prune_service_pb2.GetJobRequest(name=name))
@@ -178,6 +178,24 @@ def test_result_ttl_has_an_upper_end(world, layer):
     assert error_info(raised.value)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "OPTION_INVALID")
     assert "--max-result-ttl" in raised.value.details() and "48h" in raised.value.details()
     assert server.alice.create_job(layer, 1, result_ttl=duration_pb2.Duration(seconds=48 * 3600))
+
+
+def test_a_repeated_request_finds_its_job_whatever_the_limits_are_by_now(world, layer):
+    server = world("--max-result-ttl", "48h")
+    fields = {"priority": 5, "result_ttl": duration_pb2.Duration(seconds=48 * 3600)}
+    first = server.alice.create_job(layer, 1, request_id="twice", **fields)
+    inputs = server.alice.inputs
+    server.flags = ("--max-result-ttl", "1h")
+    server.limit(alice="priority-max = 0")
+    server.kill_and_start()
+    server.alice.inputs = inputs
+    assert server.alice.create_job(layer, 1, request_id="twice", **fields) == first
+    with pytest.raises(grpc.RpcError) as raised:
+        server.alice.create_job(layer, 1, result_ttl=fields["result_ttl"])
+    assert error_info(raised.value)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "OPTION_INVALID")
+    with pytest.raises(grpc.RpcError) as raised:
+        server.alice.create_job(layer, 1, priority=5)
+    assert error_info(raised.value)[:2] == (grpc.StatusCode.PERMISSION_DENIED, "PRIORITY_NOT_ALLOWED")
 
 
 def test_uploads_and_bytes(world):

@@ -1,6 +1,9 @@
 """Tenants are sealed off from each other: over real TLS, in every RPC, a name of another
 tenant is answered exactly as one that does not exist."""
 import hashlib
+import sqlite3
+import threading
+import time
 
 import grpc
 import numpy as np
@@ -291,6 +294,48 @@ def test_the_server_says_nothing_of_others(world):
     for secret in ("alice", world.weight, world.running, "secret"):
         assert secret not in answer
     PROBED.add("PruneService/GetServerInfo")
+
+
+def test_a_name_with_a_line_break_asks_about_no_other(world):
+    """The second line of the first name is no metadata of the answer about it."""
+    def ask(gram):
+        spec = world.spec("tensors/x\nfield=gram\ntensor=-", gram)
+        return outcome(lambda: world.bob.jobs.CreateJob(
+            prune_service_pb2.CreateJobRequest(spec=spec), timeout=HANG), gram)
+
+    assert ask(world.gram) == ask(world.missing(world.gram))
+
+
+def test_a_look_at_anothers_upload_writes_nothing(world):
+    """A stream is under way: its bytes are recorded when it says so, or alice looks."""
+    upload = world.alice.create_upload(world.layer.weight, "weight").name
+    name = upload.split("/")[1]
+    sent, go_on = threading.Event(), threading.Event()
+
+    def requests():
+        yield next(chunks(upload, world.layer.weight.tobytes()[:1024], finish=False))
+        sent.set()
+        go_on.wait(HANG)
+
+    def committed():
+        database = sqlite3.connect(world.server.state_dir / "sparsefw.db", timeout=HANG)
+        try:
+            return database.execute("SELECT committed FROM tensors WHERE id = ?", (name,)).fetchone()[0]
+        finally:
+            database.close()
+
+    response = world.alice.tensors.WriteTensor.future(requests(), timeout=HANG)
+    sent.wait(HANG)
+    deadline = time.monotonic() + 1  # longer than a chunk takes to arrive
+    while time.monotonic() < deadline:
+        with pytest.raises(grpc.RpcError) as raised:
+            world.bob.tensors.GetUpload(tensor_service_pb2.GetUploadRequest(name=upload), timeout=HANG)
+        assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+        assert committed() == 0
+    world.alice.tensors.GetUpload(tensor_service_pb2.GetUploadRequest(name=upload), timeout=HANG)
+    assert committed() == 1024
+    go_on.set()
+    response.result(HANG)
 
 
 def test_nothing_of_alices_was_touched(world):

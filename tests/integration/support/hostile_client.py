@@ -22,6 +22,7 @@ NAME = b"\x0a\xfb\xff\x7f"
 INFO = "/sparsefw.v1.PruneService/GetServerInfo"
 WRITE = "/sparsefw.v1.TensorService/WriteTensor"
 READ = "/sparsefw.v1.TensorService/ReadTensor"
+SUMS = "/sparsefw.v1.TensorService/SumGrams"
 
 # path, streams of a connection, bytes announced, bytes sent, bytes of a frame
 MODES = {
@@ -39,6 +40,7 @@ MODES = {
     "hide": (WRITE, 20, 2 * MIB, 2 * MIB - 1, 1000),
     "unknown": ("/no.such.Service/Method", 100, 0xfffffff0, 0xfffffff0, 16384),
     "reads": (READ, 100, None, None, 16384),
+    "sums": (SUMS, 20, None, None, 16384),
     "calls": (WRITE, 200, 2 * MIB, 0, 16384),
 }
 
@@ -58,7 +60,7 @@ class Connection:
         self.message = b""
         self.first = NAME if options.mode == "health-watch" else b""
         self.cover = None  # the stream of empty messages
-        if options.mode == "reads":
+        if options.mode in ("reads", "sums"):
             name = options.tensor.encode()
             self.message = b"\x0a" + bytes([len(name)]) + name
             self.announced = self.size = len(self.message)
@@ -77,7 +79,7 @@ class Connection:
         self.window, self.initial, self.windows = 65535, 65535, {}
         self.next, self.sent, self.ended = 1, {}, 0
         # Nothing of a response may come where the window is 0.
-        setting = struct.pack(">HI", 4, 0) if options.mode == "reads" else b""
+        setting = struct.pack(">HI", 4, 0) if self.message else b""
         self.out, self.input, self.bytes = PREFACE + frame(SETTINGS, 0, 0, setting), b"", 0
         self.block = bytes(self.piece)
         for _ in range(self.streams):

@@ -190,6 +190,8 @@ TEST_F(ConfigTest, BadUsageNamesTheFlag) {
   ExpectBad({"--gpu-metrics-period", "99ms"}, "must be 0 (off) or at least 100ms; got 99ms");
   ExpectBad({"--gpu-metrics-period=-1s"}, "must be a duration like 30s or 5m; got -1s");
   ExpectBad({"--gpu-metrics-period", "often"}, "must be a duration like 30s or 5m; got often");
+  ExpectBad({"--gc-interval", "0"}, "--gc-interval: must be above 0; got 0");
+  ExpectBad({"--upload-idle-ttl", "0s"}, "--upload-idle-ttl: must be above 0; got 0s");
   ExpectBad({"--device", "cuda:0,0"}, "names cuda:0 twice; got cuda:0,0");
   ExpectBad({"--device", "cuda:0,x"}, "which \"x\" is not; got cuda:0,x");
   ExpectBad({"--device", "tpu"}, "must be auto, cpu, reference, cuda or cuda:N[,N]; got tpu");

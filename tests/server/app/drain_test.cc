@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "health.grpc.pb.h"
+#include "reflection.grpc.pb.h"
 #include "server/rpc/convert/convert.h"
 #include "tests/server/app/test_server.h"
 
@@ -127,6 +128,25 @@ TEST(DrainTest, ClientsThatDoNotReadHoldNobodyUp) {
   Drain(server, absl::ZeroDuration());
   while (reader->Read(&response)) continue;
   EXPECT_EQ(reader->Finish().error_code(), grpc::UNAVAILABLE);
+}
+
+// It would read on for as long as the client likes.
+TEST(DrainTest, AReflectionStreamThatComesWhileItDrainsEnds) {
+  TestServer server(DrainConfig());
+  const v1::Job job = server.MustCreate(server.Endless());
+  server.WaitUntilRunning(job.name());
+  ASSERT_TRUE(NobodyCalls(server));
+  const auto reflection = grpc::reflection::v1alpha::ServerReflection::NewStub(server.Connect());
+  std::thread drain([&] { server.server->Drain(absl::Seconds(60)); });
+  while (!server.server->calls().draining()) std::this_thread::yield();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto stream = reflection->ServerReflectionInfo(&context);
+  grpc::reflection::v1alpha::ServerReflectionResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(Failed(stream->Finish(), grpc::UNAVAILABLE, "DRAINING", "draining"));
+  EXPECT_TRUE(server.Cancel(job.name()).ok());
+  drain.join();
 }
 
 TEST(DrainTest, RunningJobsMayFinishAndTheirWatchersAreTold) {
@@ -278,6 +298,8 @@ TEST(DrainTest, TheJobOfAStreamThatDoesNotReadStays) {
   const auto stream = stub->Prune(&context);
   v1::PruneRequest request;
   *request.mutable_header()->mutable_spec() = server.Endless();
+  // The drain may come before the stream knows that its job was accepted.
+  request.mutable_header()->set_request_id("leads back to the job");
   ASSERT_TRUE(stream->Write(request));
   const auto jobs = [&] { return server.server->jobs().List({}, 10, "")->jobs; };
   ASSERT_TRUE(

@@ -4,8 +4,7 @@
 //   kill        SIGKILL to this process
 //   sleep:MS    a pause
 //   leak:BYTES  memory that is never freed
-//   full        FailpointStatus returns ResourceExhausted (SPOOL_FULL)
-//   fail        FailpointStatus returns Internal (SPOOL_FAILED)
+//   memory      std::bad_alloc is thrown
 //
 // SPARSEFW_FAILPOINTS_SEEN=FILE: every name is appended there when it is reached first.
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
 
@@ -25,7 +25,6 @@
 #include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
 #include "sparsefw/mutex.h"
-#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -87,9 +86,9 @@ std::string Reach(std::string_view name) {
 
 }  // namespace
 
-absl::Status FailpointStatus(std::string_view name) {
+void Failpoint(std::string_view name) {
   const std::string action = Reach(name);
-  if (action.empty()) return absl::OkStatus();
+  if (action.empty()) return;
   if (action == "kill") {
     kill(getpid(), SIGKILL);
     pause();
@@ -97,7 +96,7 @@ absl::Status FailpointStatus(std::string_view name) {
   int64_t number = 0;
   if (action.starts_with("sleep:") && absl::SimpleAtoi(action.substr(6), &number)) {
     absl::SleepFor(absl::Milliseconds(number));
-    return absl::OkStatus();
+    return;
   }
   if (action.starts_with("leak:") && absl::SimpleAtoi(action.substr(5), &number)) {
     // Kept, or the compiler would leave it all out.
@@ -105,17 +104,10 @@ absl::Status FailpointStatus(std::string_view name) {
     void* const leaked = std::malloc(static_cast<size_t>(number));
     if (leaked != nullptr) std::memset(leaked, 1, static_cast<size_t>(number));
     last = leaked;
-    return absl::OkStatus();
+    return;
   }
-  if (action == "full") {
-    return Refuse(absl::StatusCode::kResourceExhausted, "SPOOL_FULL", "failpoint %s", name);
-  }
-  if (action == "fail") {
-    return Refuse(absl::StatusCode::kInternal, "SPOOL_FAILED", "failpoint %s", name);
-  }
+  if (action == "memory") throw std::bad_alloc();
   Failpoints::Bad(action);
 }
-
-void Failpoint(std::string_view name) { FailpointStatus(name).IgnoreError(); }
 
 }  // namespace sparsefw::server

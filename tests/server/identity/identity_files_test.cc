@@ -1,5 +1,7 @@
 #include "server/identity/identity_files.h"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <string>
 
@@ -68,6 +70,27 @@ TEST_F(IdentityFilesTest, TakesAChangeOnceItHasSettled) {
   EXPECT_EQ(reloads[0].entries, 1);
   EXPECT_FALSE(Knows("open-sesame"));
   EXPECT_TRUE(files_->Poll().empty());
+}
+
+// The descriptors of the process are used up for a moment: the change must not be lost.
+TEST_F(IdentityFilesTest, AReadThatFailsIsTriedAgain) {
+  WriteFile(tokens_, kBobsLine);
+  EXPECT_TRUE(files_->Poll().empty());
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::vector<Reload> failed = files_->Poll();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_THAT(failed[0].status, StatusIs(kInvalidFile, "CONFIGURATION_INVALID", tokens_));
+  EXPECT_TRUE(Knows("open-sesame"));
+  std::vector<Reload> reloads;
+  for (int look = 0; look < 10 && reloads.empty(); ++look) reloads = files_->Poll();
+  ASSERT_EQ(reloads.size(), 1U);
+  EXPECT_THAT(reloads[0].status, IsOk());
+  EXPECT_FALSE(Knows("open-sesame"));
+  for (int look = 0; look < 20; ++look) EXPECT_TRUE(files_->Poll().empty());
 }
 
 TEST_F(IdentityFilesTest, SeesARename) {

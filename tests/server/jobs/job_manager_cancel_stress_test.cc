@@ -86,7 +86,7 @@ class CancelStress {
       JobSpec spec;
       spec.ends_with_stream = random() % 8 == 0;
       if (random() % 4 == 0) spec.deadline = absl::Milliseconds(1 + random() % 20);
-      const auto job = manager_->Submit(spec, "", "body", {}, false);
+      const auto job = manager_->Submit(spec, "", {"body"}, {}, false);
       ASSERT_THAT(job, IsOk());
       clock_.Advance(absl::Milliseconds(1));
       {

@@ -228,7 +228,7 @@ TEST_F(DrainTest, CancelsTheQueueAndWaitsForTheRunning) {
     drained = true;
   });
   EXPECT_EQ(queued_watcher->WaitForEnd().state, JobState::kCancelled);
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, false),
               StatusIs(absl::StatusCode::kUnavailable, "DRAINING"));
   clock_.Advance(absl::Seconds(29));
   EXPECT_FALSE(runner_.stop_requested(running.name));
@@ -274,7 +274,8 @@ TEST_F(DrainTest, ASubmissionThatIsBeingValidatedIsRefused) {
     return absl::OkStatus();
   };
   absl::Status submitted;
-  std::thread submit([&] { submitted = manager_->Submit({}, "request", "", {}, false).status(); });
+  std::thread submit(
+      [&] { submitted = manager_->Submit({}, "request", {""}, {}, false).status(); });
   while (!inside) std::this_thread::yield();
   manager_->StopAccepting();
   std::thread drain([&] { manager_->Drain(absl::ZeroDuration()); });

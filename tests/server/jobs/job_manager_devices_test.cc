@@ -91,7 +91,7 @@ TEST_F(DevicesTest, OneThatDoesNotFitWaitsAndOthersForItsDeviceBehindIt) {
 
 TEST_F(DevicesTest, WhatCanNeverFitIsRefused) {
   for (const bool validate_only : {false, true}) {
-    const auto refused = manager_->Submit(SpecOf("cuda:0,cuda:1", 11), "", "", {}, validate_only);
+    const auto refused = manager_->Submit(SpecOf("cuda:0,cuda:1", 11), "", {""}, {}, validate_only);
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
                                   "11 bytes of device memory"));
   }
@@ -154,7 +154,7 @@ TEST_F(DevicesTest, WithoutAnotherDeviceItFailsAndSoDoWhatWaitsForIt) {
   EXPECT_EQ(ReasonOf(RunTo(job.name, Lost()).error), "DEVICE_LOST");
   EXPECT_EQ(ReasonOf(behind_watch->WaitForEnd().error), "DEVICE_UNAVAILABLE");
   EXPECT_EQ(ReasonOf(big_watch->WaitForEnd().error), "DEVICE_MEMORY");
-  EXPECT_THAT(manager_->Submit(SpecOf("cuda:0", 1), "", "", {}, false),
+  EXPECT_THAT(manager_->Submit(SpecOf("cuda:0", 1), "", {""}, {}, false),
               StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE", "lost"));
   EXPECT_EQ(runner_.runs(), 1U) << "never on the CPU";
 }

@@ -85,7 +85,7 @@ class GramsStress {
       spec.labels["bytes"] = std::to_string(1 + random() % 60);
       spec.priority = static_cast<int>(random() % 3);
       if (random() % 6 == 0) spec.deadline = absl::Milliseconds(1 + random() % 20);
-      const auto job = manager_->Submit(spec, "", "", {}, false);
+      const auto job = manager_->Submit(spec, "", {""}, {}, false);
       ASSERT_THAT(job, IsOk());
       auto watcher = std::make_shared<RecordingWatcher>();
       ASSERT_THAT(watcher->Watch(*manager_, job->name), IsOk());

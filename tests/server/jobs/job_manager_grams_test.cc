@@ -181,7 +181,7 @@ TEST_F(GramsTest, GoesInADrain) {
 }
 
 TEST_F(GramsTest, BothItAndTheJobMustFit) {
-  EXPECT_THAT(manager_->Submit(SpecOf("g", 7), "", "", {}, false),
+  EXPECT_THAT(manager_->Submit(SpecOf("g", 7), "", {""}, {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
                        "needs about 11 bytes of device memory"));
 }

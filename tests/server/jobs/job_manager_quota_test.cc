@@ -33,7 +33,7 @@ class QuotaTest : public JobManagerTest {
     manager_->OnLimitsChanged();
   }
   absl::Status TrySubmit(const std::string& tenant) {
-    return manager_->Submit({}, "", "body", Owner{tenant, ""}, false).status();
+    return manager_->Submit({}, "", {"body"}, Owner{tenant, ""}, false).status();
   }
 
   Mutex mutex_;

@@ -202,7 +202,7 @@ TEST_F(RecoveryTest, TheQueueLimitIsForNewJobs) {
   for (int i = 0; i < 4; ++i) Store(Left("jobs/" + std::to_string(i)));
   EXPECT_EQ(Recover().queued, 4);
   runner_.WaitForRun(0);
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL"));
 }
 
@@ -214,7 +214,7 @@ TEST_F(RecoveryTest, ARepeatedRequestFindsItsJobAfterTheRestart) {
   EXPECT_EQ(Submit({}, "request").name, job.name);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const Job other,
-      manager_->Submit({}, "request", "body", Owner{"another tenant", "somebody"}, false));
+      manager_->Submit({}, "request", {"body"}, Owner{"another tenant", "somebody"}, false));
   EXPECT_NE(other.name, job.name) << "request ids are a tenant's own";
 }
 

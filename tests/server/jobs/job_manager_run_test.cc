@@ -154,7 +154,7 @@ TEST_F(RunTest, WorksOnTheWallClock) {
       std::make_unique<JobManager>(JobManagerOptions(), store.get(), &runner_, &listener_);
   JobSpec spec;
   spec.deadline = absl::Hours(1);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job, manager->Submit(spec, "", "", {}, false));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Job job, manager->Submit(spec, "", {""}, {}, false));
   runner_.WaitForRun(0);
   auto watcher = std::make_shared<RecordingWatcher>();
   ASSERT_THAT(watcher->Watch(*manager, job.name), IsOk());

@@ -89,11 +89,11 @@ class Stress {
       spec.priority = static_cast<int>(random() % 5);
       if (random() % 4 == 0) spec.deadline = absl::Milliseconds(1 + random() % 20);
       const std::string request = std::to_string(seed) + "-" + std::to_string(i);
-      const auto job = manager_->Submit(spec, request, "body", {}, false);
+      const auto job = manager_->Submit(spec, request, {"body"}, {}, false);
       ASSERT_THAT(job, IsOk());
       auto watcher = std::make_shared<RecordingWatcher>();
       ASSERT_THAT(watcher->Watch(*manager_, job->name), IsOk());
-      const auto again = manager_->Submit(spec, request, "body", {}, false);
+      const auto again = manager_->Submit(spec, request, {"body"}, {}, false);
       ASSERT_THAT(again, IsOk());
       EXPECT_EQ(again->name, job->name);
       if (random() % 3 == 0) {

@@ -96,7 +96,7 @@ TEST_F(SubmitTest, RefusesWhatIsOutOfRange) {
   const auto refused = [this](const JobSpec& spec, const std::string& rule,
                               const std::string& value) {
     for (const bool validate_only : {false, true}) {
-      EXPECT_THAT(manager_->Submit(spec, "", "", {}, validate_only),
+      EXPECT_THAT(manager_->Submit(spec, "", {""}, {}, validate_only),
                   StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", rule, value));
     }
   };
@@ -124,16 +124,16 @@ TEST_F(SubmitTest, ResultTtlHasAnUpperEnd) {
   spec.result_ttl = absl::Hours(48) + absl::Nanoseconds(1);
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID",
                                 "at most --max-result-ttl", "48h");
-  EXPECT_THAT(manager_->Submit(spec, "", "", {}, false), refused);
-  EXPECT_THAT(manager_->Submit(spec, "", "", {}, true), refused);
-  EXPECT_THAT(manager_->Check(spec, {}), refused);
+  EXPECT_THAT(manager_->Submit(spec, "", {""}, {}, false), refused);
+  EXPECT_THAT(manager_->Submit(spec, "", {""}, {}, true), refused);
+  EXPECT_THAT(manager_->Check(spec, {}, "default"), refused);
   spec.result_ttl = absl::Hours(48);
-  EXPECT_THAT(manager_->Submit(spec, "", "", {}, false), IsOk());
+  EXPECT_THAT(manager_->Submit(spec, "", {""}, {}, false), IsOk());
 }
 
 TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
-      const Job job, manager_->Submit({}, "request", "body", Owner{.name = "somebody"}, true));
+      const Job job, manager_->Submit({}, "request", {"body"}, Owner{.name = "somebody"}, true));
   EXPECT_EQ(job.name, "");
   EXPECT_EQ(job.rows, 3);
   EXPECT_EQ(runner_.prepared(), 1);
@@ -147,7 +147,7 @@ TEST_F(SubmitTest, ValidateOnlyPreparesAndQueuesNothing) {
 TEST_F(SubmitTest, CheckPreparesAndQueuesNothing) {
   InputSpecs inputs;
   inputs.weight = MatrixSpec{3, 5, DType::kF16};
-  EXPECT_THAT(manager_->Check({}, inputs), IsOk());
+  EXPECT_THAT(manager_->Check({}, inputs, "default"), IsOk());
   ASSERT_TRUE(runner_.checked_inputs.weight.has_value());
   EXPECT_EQ(runner_.checked_inputs.weight->cols, 5);
   EXPECT_EQ(runner_.prepared(), 0);
@@ -158,13 +158,13 @@ TEST_F(SubmitTest, CheckPreparesAndQueuesNothing) {
 TEST_F(SubmitTest, CheckRefusesWhatSubmitRefuses) {
   JobSpec spec;
   spec.priority = 101;
-  EXPECT_THAT(manager_->Check(spec, {}),
+  EXPECT_THAT(manager_->Check(spec, {}, "default"),
               StatusIs(absl::StatusCode::kInvalidArgument, "OPTION_INVALID", "priority=101"));
   runner_.device_need_of = [](const JobSpec&) { return DeviceNeed{.devices = {"cuda:7"}}; };
-  EXPECT_THAT(manager_->Check({}, {}),
+  EXPECT_THAT(manager_->Check({}, {}, "default"),
               StatusIs(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE", "cuda:7"));
   runner_.on_prepare = [](const JobSpec&) -> absl::Status { throw 42; };
-  EXPECT_THAT(manager_->Check({}, {}), StatusIs(absl::StatusCode::kInternal));
+  EXPECT_THAT(manager_->Check({}, {}, "default"), StatusIs(absl::StatusCode::kInternal));
 }
 
 class RefusingRunnerTest : public JobManagerTest {
@@ -180,20 +180,20 @@ TEST_F(RefusingRunnerTest, WhatPrepareSaysIsTheAnswerAndTheIdStaysFree) {
       WithReason(absl::NotFoundError("there is no tensor \"tensors/g\""), "TENSOR_NOT_FOUND");
   prepare_ = [&] { return no_gram; };
   for (const bool validate_only : {false, true}) {
-    EXPECT_THAT(manager_->Submit({}, "request", "body", {}, validate_only),
+    EXPECT_THAT(manager_->Submit({}, "request", {"body"}, {}, validate_only),
                 StatusIs(absl::StatusCode::kNotFound, "TENSOR_NOT_FOUND", "tensors/g"));
   }
   EXPECT_THAT(*store_.CountByState(), IsEmpty());
   prepare_ = [] { return absl::OkStatus(); };
-  EXPECT_THAT(manager_->Submit({}, "request", "another body", {}, false), IsOk());
+  EXPECT_THAT(manager_->Submit({}, "request", {"another body"}, {}, false), IsOk());
 }
 
 TEST_F(RefusingRunnerTest, ExceptionsOfPrepareBecomeErrors) {
   prepare_ = []() -> absl::Status { throw std::runtime_error("no room"); };
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, false),
               StatusIs(absl::StatusCode::kInternal, "", "no room"));
   prepare_ = []() -> absl::Status { throw 42; };
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, true),
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, true),
               StatusIs(absl::StatusCode::kInternal, "", "unknown exception"));
 }
 
@@ -212,7 +212,7 @@ TEST_F(SubmitTest, TheSameRequestGivesTheSameJobAsItIsNow) {
 TEST_F(SubmitTest, TheSameRequestIdWithAnotherBodyIsRefused) {
   const Job first = Submit({}, "request");
   EXPECT_THAT(
-      manager_->Submit({}, "request", "another body", {}, false),
+      manager_->Submit({}, "request", {"another body"}, {}, false),
       StatusIs(absl::StatusCode::kInvalidArgument, "REQUEST_ID_REUSED", "\"request\"", first.name));
 }
 
@@ -222,7 +222,7 @@ TEST_F(SubmitTest, ARepeatedRequestIsAnsweredWhateverTheQueueSays) {
   Restart(options);
   SubmitRunning();
   const Job job = Submit({}, "request");
-  EXPECT_THAT(manager_->Submit({}, "new", "body", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "new", {"body"}, {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(Submit({}, "request").name, job.name);
   manager_->StopAccepting();
@@ -279,7 +279,7 @@ TEST_F(RefusingRunnerTest, AWaitingSubmissionTakesOverWhenTheFirstIsRefused) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       arrived.fetch_add(1);
-      const auto job = manager_->Submit({}, "request", "body", {}, false);
+      const auto job = manager_->Submit({}, "request", {"body"}, {}, false);
       (job.ok() ? accepted : refused).fetch_add(1);
     });
   }
@@ -296,11 +296,11 @@ TEST_F(SubmitTest, AFullQueueSaysWhenToTryAgain) {
   const Job blocker = SubmitRunning();
   Submit();
   Submit();
-  const auto refused = manager_->Submit({}, "", "", {}, false);
+  const auto refused = manager_->Submit({}, "", {""}, {}, false);
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "at most 2"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at("retry_delay_ms"), "1000");
   EXPECT_EQ(runner_.prepared(), 3) << "refused before the costly validation";
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, true), IsOk());
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, true), IsOk());
 
   runner_.Finish(blocker.name, ResultWith(StopCause::kIterations));
   runner_.WaitForRun(1);
@@ -321,7 +321,7 @@ TEST_F(RefusingRunnerTest, SubmissionsBeingValidatedCountAgainstTheQueue) {
   };
   std::thread first([&] { Submit(); });
   while (!inside) std::this_thread::yield();
-  EXPECT_THAT(manager_->Submit({}, "", "", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "", {""}, {}, false),
               StatusIs(absl::StatusCode::kResourceExhausted, "QUEUE_FULL"));
   go_on = true;
   first.join();
@@ -331,8 +331,8 @@ TEST_F(RefusingRunnerTest, SubmissionsBeingValidatedCountAgainstTheQueue) {
 TEST_F(SubmitTest, StopAcceptingRefusesNewJobsOnly) {
   const Job job = SubmitRunning();
   manager_->StopAccepting();
-  const auto refused = manager_->Submit({}, "", "", {}, false);
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "shutting down"));
+  const auto refused = manager_->Submit({}, "", {""}, {}, false);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "DRAINING", "draining"));
   EXPECT_EQ(ReasonMetadataOf(refused.status()).at(kRetryDelayKey), kRetryDelayMs);
   EXPECT_EQ(RunTo(job.name, ResultWith(StopCause::kIterations)).state, JobState::kSucceeded);
 }
@@ -380,7 +380,7 @@ TEST_F(SubmitTest, WhoseAJobIsIsAskedWithoutReadingIt) {
 
 TEST_F(SubmitTest, AJobThatCannotBeStoredIsNotAccepted) {
   store_.insert_fault = [](const Job&) { return absl::UnavailableError("disk gone"); };
-  EXPECT_THAT(manager_->Submit({}, "request", "body", {}, false),
+  EXPECT_THAT(manager_->Submit({}, "request", {"body"}, {}, false),
               StatusIs(absl::StatusCode::kUnavailable, "", "disk gone"));
   EXPECT_EQ(manager_->queued() + manager_->running(), 0);
   EXPECT_EQ(runner_.live_inputs(), 0);

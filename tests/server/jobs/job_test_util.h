@@ -234,7 +234,7 @@ class JobManagerTest : public ::testing::Test {
   // An accepted job; the test has failed when there is none.
   Job Submit(const JobSpec& spec = {}, const std::string& request_id = "",
              const std::string& tenant = std::string(kDefaultTenant)) {
-    auto job = manager_->Submit(spec, request_id, "body", Owner{tenant, "somebody"}, false);
+    auto job = manager_->Submit(spec, request_id, {"body"}, Owner{tenant, "somebody"}, false);
     EXPECT_THAT(job, testing::IsOk());
     return job.ok() ? *std::move(job) : Job();
   }

@@ -61,8 +61,8 @@ class MetricsEndpointTest : public ::testing::Test {
   }
 
   std::string not_ready_;  // set before a request, so the endpoint's thread sees it
-  const std::unique_ptr<PrometheusMetrics> metrics_ =
-      NewPrometheusMetrics({"1.2.3", "gcc", "Release"}, {}, absl::UnixEpoch());
+  const std::unique_ptr<Metrics> metrics_ = std::make_unique<Metrics>(
+      BuildInfo{"1.2.3", "gcc", "Release"}, std::vector<DeviceInfo>(), absl::UnixEpoch());
 };
 
 TEST_F(MetricsEndpointTest, ServesTheMetricsOnThePortItSays) {

@@ -56,8 +56,12 @@ TEST(AccumulatorsTest, ADeviceThatOthersHaveFilledIsNotNeeded) {
   EXPECT_EQ(accumulators.without_room(), 1);
   EXPECT_EQ(accumulators.device().used(), 0);
   backend.error = WithReason(absl::InternalError("gone"), "DEVICE_LOST");
-  EXPECT_THAT(accumulators.Make(kInputs), StatusIs(absl::StatusCode::kInternal, "DEVICE_LOST"));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto without_device, accumulators.Make(kInputs));
+  EXPECT_EQ(without_device.accumulator->d_in(), kInputs);
+  EXPECT_EQ(accumulators.without_room(), 2);
   EXPECT_EQ(accumulators.device().used(), 0);
+  backend.error = WithReason(absl::InternalError("broken"), "OPTION_INVALID");
+  EXPECT_THAT(accumulators.Make(kInputs), StatusIs(absl::StatusCode::kInternal, "OPTION_INVALID"));
 }
 
 TEST(AccumulatorsTest, TheHostHasNoDeviceMemory) {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/metrics/prometheus_metrics.h"
+#include "server/metrics/metrics.h"
 #include "sparsefw/v1/prune_service.pb.h"
 #include "sparsefw/v1/tensor_service.pb.h"
 
@@ -69,7 +69,8 @@ TEST(CallSubjectTest, OfMessages) {
 }
 
 std::vector<std::string> Lines(const Job& job) {
-  const auto metrics = NewPrometheusMetrics({"1", "c", "Release"}, {}, absl::UnixEpoch());
+  const auto metrics = std::make_unique<Metrics>(BuildInfo{"1", "c", "Release"},
+                                                 std::vector<DeviceInfo>(), absl::UnixEpoch());
   ::testing::internal::CaptureStderr();
   Logger logger("debug", "text");
   LiveJobs live;
@@ -102,7 +103,8 @@ TEST(JobEventsTest, EveryLineLeadsToTheCallThatSubmittedTheJob) {
 }
 
 TEST(JobEventsTest, TheStatusPageLearnsOfEndsButNotOfInterruptions) {
-  const auto metrics = NewPrometheusMetrics({"1", "c", "Release"}, {}, absl::UnixEpoch());
+  const auto metrics = std::make_unique<Metrics>(BuildInfo{"1", "c", "Release"},
+                                                 std::vector<DeviceInfo>(), absl::UnixEpoch());
   Logger logger("error", "text");
   LiveJobs live;
   JobEvents events(metrics.get(), &logger, &live);

@@ -218,11 +218,11 @@ TEST(ConvertCommonTest, AFilterIsAsLongAsItNeedsToBe) {
 
 TEST(FingerprintTest, HasTheSameSizeWhateverTheRequestHolds) {
   v1::CreateJobRequest request;
-  EXPECT_EQ(FingerprintOf(request).size(), 32U);
-  const std::string known = FingerprintOf(request);
+  EXPECT_EQ(JobDigestOf("CreateJob", request).now.size(), 32U);
+  const std::string known = JobDigestOf("CreateJob", request).now;
   auto* unknown = request.GetReflection()->MutableUnknownFields(&request);
   unknown->AddLengthDelimited(1000, std::string(2 << 20, 'x'));
-  const std::string with_more = FingerprintOf(request);
+  const std::string with_more = JobDigestOf("CreateJob", request).now;
   EXPECT_EQ(with_more.size(), 32U);
   EXPECT_NE(with_more, known) << "of a newer client, which means something by it";
 }
@@ -236,9 +236,16 @@ TEST(FingerprintTest, IgnoresTheRequestIdAndTheOrderOfLabels) {
     (*b.mutable_spec()->mutable_labels())[absl::StrFormat("%d", i)].push_back('x');
   a.set_request_id("one");
   b.set_request_id("two");
-  EXPECT_EQ(FingerprintOf(a), FingerprintOf(b));
+  EXPECT_EQ(JobDigestOf("CreateJob", a).now, JobDigestOf("CreateJob", b).now);
   b.mutable_spec()->set_priority(1);
-  EXPECT_NE(FingerprintOf(a), FingerprintOf(b));
+  EXPECT_NE(JobDigestOf("CreateJob", a).now, JobDigestOf("CreateJob", b).now);
+}
+
+TEST(FingerprintTest, TellsCallsApartWhichEarlierBuildsDidNot) {
+  const RequestDigest created = JobDigestOf("CreateJob", v1::CreateJobRequest());
+  const RequestDigest pruned = JobDigestOf("Prune", v1::PruneHeader());
+  EXPECT_NE(created.now, pruned.now);
+  EXPECT_EQ(created.before, pruned.before);
 }
 
 }  // namespace

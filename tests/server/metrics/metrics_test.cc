@@ -1,4 +1,4 @@
-#include "server/metrics/prometheus_metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Scrape(const PrometheusMetrics& metrics) {
+std::string Scrape(const Metrics& metrics) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& collectable : metrics.collectables()) {
     for (auto& family : collectable->Collect()) families.push_back(std::move(family));
@@ -31,7 +31,7 @@ std::string Scrape(const PrometheusMetrics& metrics) {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-class PrometheusMetricsTest : public ::testing::Test {
+class MetricsTest : public ::testing::Test {
  protected:
   // The value of the series, as text; "" when there is none.
   std::string Value(const std::string& series) const {
@@ -42,20 +42,21 @@ class PrometheusMetricsTest : public ::testing::Test {
     return "";
   }
 
-  const std::unique_ptr<PrometheusMetrics> metrics_ = NewPrometheusMetrics(
-      {"1.2.3", "gcc 12", "Release"},
-      {{"cuda:0", "a \"GPU\"", true, "--device cuda"}, {"cpu", "a CPU", false, ""}},
+  const std::unique_ptr<Metrics> metrics_ = std::make_unique<Metrics>(
+      BuildInfo{"1.2.3", "gcc 12", "Release"},
+      std::vector<DeviceInfo>{{"cuda:0", "a \"GPU\"", true, "--device cuda"},
+                              {"cpu", "a CPU", false, ""}},
       absl::FromUnixSeconds(1'700'000'000));
 };
 
-TEST_F(PrometheusMetricsTest, SaysWhatRunsSinceWhen) {
+TEST_F(MetricsTest, SaysWhatRunsSinceWhen) {
   EXPECT_EQ(Value("sparsefw_build_info{build_type=\"Release\",compiler=\"gcc 12\","
                   "version=\"1.2.3\"}"),
             "1");
   EXPECT_EQ(Value("sparsefw_start_time_seconds"), "1700000000");
 }
 
-TEST_F(PrometheusMetricsTest, SaysWhichDevicesThereAreAndWhyOneIsTheDefault) {
+TEST_F(MetricsTest, SaysWhichDevicesThereAreAndWhyOneIsTheDefault) {
   EXPECT_EQ(Value("sparsefw_device_info{default=\"true\",description=\"a \\\"GPU\\\"\","
                   "device=\"cuda:0\",reason=\"--device cuda\"}"),
             "1");
@@ -64,7 +65,7 @@ TEST_F(PrometheusMetricsTest, SaysWhichDevicesThereAreAndWhyOneIsTheDefault) {
             "1");
 }
 
-TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {
+TEST_F(MetricsTest, CountsRpcsByMethodAndCode) {
   const std::string method = "PruneService/GetJob";
   const std::string label = "{method=\"" + method + "\"}";
   EXPECT_EQ(Value("sparsefw_rpc_started_total" + label), "0") << "there from the start";
@@ -89,7 +90,7 @@ TEST_F(PrometheusMetricsTest, CountsRpcsByMethodAndCode) {
   EXPECT_EQ(duration("count", "INTERNAL", ""), "") << "never seen";
 }
 
-TEST_F(PrometheusMetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
+TEST_F(MetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
   for (const char* method : {"Nobody/Knows", "PruneService/GetJob2", ""}) {
     metrics_->RpcStarted(method);
     metrics_->RpcEnded(method, static_cast<absl::StatusCode>(99), absl::ZeroDuration());
@@ -104,7 +105,7 @@ TEST_F(PrometheusMetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
   EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("GetJob2")));
 }
 
-TEST_F(PrometheusMetricsTest, CountsBytesBeyond32Bits) {
+TEST_F(MetricsTest, CountsBytesBeyond32Bits) {
   metrics_->BytesReceived("TensorService/WriteTensor", int64_t{5} << 32);
   metrics_->BytesReceived("TensorService/WriteTensor", 1);
   metrics_->BytesSent("TensorService/ReadTensor", 7);
@@ -131,7 +132,7 @@ Job ExampleJob() {
   return job;
 }
 
-TEST_F(PrometheusMetricsTest, FollowsAJobFromAcceptanceToItsResult) {
+TEST_F(MetricsTest, FollowsAJobFromAcceptanceToItsResult) {
   const Job job = ExampleJob();
   metrics_->JobAccepted(job);
   metrics_->JobStarted(job);
@@ -153,7 +154,7 @@ TEST_F(PrometheusMetricsTest, FollowsAJobFromAcceptanceToItsResult) {
 }
 
 // A bound of 0 always holds: it is no certificate.
-TEST_F(PrometheusMetricsTest, JobsWithoutACertificateHaveNoGap) {
+TEST_F(MetricsTest, JobsWithoutACertificateHaveNoGap) {
   Job job = ExampleJob();
   job.result->solve.lower_bound = 0;
   metrics_->JobEnded(job);
@@ -161,7 +162,7 @@ TEST_F(PrometheusMetricsTest, JobsWithoutACertificateHaveNoGap) {
   EXPECT_EQ(Value("sparsefw_job_gap_ratio_count{method=\"sparsefw\"}"), "");
 }
 
-TEST_F(PrometheusMetricsTest, CountsRefusalsByReasonElseByCode) {
+TEST_F(MetricsTest, CountsRefusalsByReasonElseByCode) {
   metrics_->RpcRefused(WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
   metrics_->RpcRefused(WithReasonText(absl::ResourceExhaustedError("full"), "MADE_UP"));
   metrics_->RpcRefused(absl::UnauthenticatedError("who?"));
@@ -173,7 +174,7 @@ TEST_F(PrometheusMetricsTest, CountsRefusalsByReasonElseByCode) {
   EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_rpc_refused_total{reason=\"CANCELLED")));
 }
 
-TEST_F(PrometheusMetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
+TEST_F(MetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
   Job job = ExampleJob();
   job.result.reset();
   job.state = JobState::kFailed;
@@ -186,13 +187,13 @@ TEST_F(PrometheusMetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
 }
 
 // What is not known is not 0.
-TEST_F(PrometheusMetricsTest, EndedJobsAreLeftOutWhileNobodyHasCountedThem) {
+TEST_F(MetricsTest, EndedJobsAreLeftOutWhileNobodyHasCountedThem) {
   metrics_->SetGauges([] { return Gauges{.jobs_queued = 1}; });
   EXPECT_EQ(Value("sparsefw_jobs{state=\"queued\"}"), "1");
   EXPECT_EQ(Value("sparsefw_jobs{state=\"failed\"}"), "");
 }
 
-TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
+TEST_F(MetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_draining"), "");
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
@@ -271,7 +272,7 @@ TEST_F(PrometheusMetricsTest, GaugesAreComputedAtEveryScrape) {
   EXPECT_EQ(Value("sparsefw_job_queue_depth"), "0");
 }
 
-TEST_F(PrometheusMetricsTest, GpusHaveTheReadingsThatAreKnown) {
+TEST_F(MetricsTest, GpusHaveTheReadingsThatAreKnown) {
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
   EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_gpu_")));
@@ -298,7 +299,7 @@ TEST_F(PrometheusMetricsTest, GpusHaveTheReadingsThatAreKnown) {
             "sparsefw_gpu_power_watts{device=\"cuda:0\"} 123.5\n");
 }
 
-TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
+TEST_F(MetricsTest, NothingIsLostBetweenThreads) {
   constexpr int kThreads = 8;
   constexpr int kCalls = 500;
   std::vector<std::thread> threads;
@@ -325,7 +326,7 @@ TEST_F(PrometheusMetricsTest, NothingIsLostBetweenThreads) {
 }
 
 // Every label set that can occur, and still few enough series.
-TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
+TEST_F(MetricsTest, PromtoolFindsNothingToCriticise) {
   metrics_->SetGauges([] {
     Gauges gauges;
     gauges.devices = {{.device = {"cuda:0", 16, 4}}};
@@ -365,7 +366,7 @@ TEST_F(PrometheusMetricsTest, PromtoolFindsNothingToCriticise) {
   std::remove(path.c_str());
 }
 
-TEST_F(PrometheusMetricsTest, ExpiryOfTheCertificate) {
+TEST_F(MetricsTest, ExpiryOfTheCertificate) {
   constexpr char kName[] = "sparsefw_tls_certificate_expiry_timestamp_seconds";
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
