@@ -116,7 +116,7 @@ class Metrics {
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
   prometheus::Counter& connections_refused_ =
       CounterFamily("sparsefw_connections_refused_total",
-                    "Connections closed at once: no file descriptors, or beyond the limit.")
+                    "Connections of either port that were refused, or gave up their place.")
           .Add({});
   prometheus::Family<prometheus::Counter>& jobs_submitted_ =
       CounterFamily("sparsefw_jobs_submitted_total", "Jobs accepted.");

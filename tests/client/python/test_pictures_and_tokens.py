@@ -64,6 +64,17 @@ def test_memory_that_runs_out_is_one_sentence(layer, capsys, monkeypatch, error,
     assert found.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["CUDA error: an illegal memory access was encountered",
+                                   "unsupported memory format", "refer to a single memory location"])
+def test_other_faults_that_name_memory_keep_their_traceback(layer, monkeypatch, words):
+    def fail(_):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr("sparsefw._inputs.files.open_tensor", fail)
+    with pytest.raises(RuntimeError, match=words):
+        _cli.main(layer)
+
+
 @pytest.mark.parametrize("name", ["loss", "loss.foo", "loss."])
 def test_pictures_that_matplotlib_would_not_draw_there(layer, folder, capsys, name):
     """A name without an ending would replace loss.png, which nobody has checked. No server is looked for."""

@@ -8,6 +8,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -27,6 +28,8 @@ from sparsefw.client import Client, connect
 from sparsefw.embedded import find_program
 from sparsefw.errors import Error
 from sparsefw.results import Event, Result
+
+_NO_MEMORY = r"out of memory|not enough memory|(can't|cannot) allocate memory"
 
 
 def _connect(arguments: argparse.Namespace) -> Client:
@@ -281,7 +284,7 @@ def _run(words: list[str]) -> int:
         return 143 if isinstance(error, _Terminated) else 130
     except (MemoryError, RuntimeError) as error:
         # PyTorch says so with a RuntimeError.
-        if isinstance(error, RuntimeError) and "memory" not in str(error):
+        if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
             raise
         why = " ".join(str(error).split()) or "an array did not fit"
         print(f"sparsefw: this machine's memory ran out: {printable(why)}", file=sys.stderr)

@@ -154,7 +154,7 @@ def add_prune_model(commands: Any) -> None:
         "--overwrite",
         action="store_true",
         help="replace a pruned model in OUT, and the files of --report and --plot; with --state the same run "
-        "may replace OUT without it",
+        "may do so without it",
     )
     _add_pruning_flags(parser)
     parser.add_argument("--plot", metavar="FILE.png", help="draw it; needs matplotlib")

@@ -163,7 +163,8 @@ class Core:
         except BaseException as error:
             if request_id is None:
                 # A refusal of the server has a reason, and there is no job.
-                unknown = asked and getattr(error, "reason", "") in ("", "PROTOCOL")
+                unknown = asked and not isinstance(error, GeneratorExit)
+                unknown = unknown and getattr(error, "reason", "") in ("", "PROTOCOL")
                 jobs = await self._cancel_asked(message, job_id) if unknown else []
                 await self.give_back([*jobs, *made])
             raise
@@ -171,11 +172,11 @@ class Core:
     async def _cancel_asked(self, message: job_pb2.JobSpec, request_id: str) -> list[str]:
         """Cancels the job of a CreateJob whose answer was lost: the same request names it."""
         request = self.session.job_request(message, request_id)
+        jobs: list[str] = []
         with contextlib.suppress(Error):
-            job = await self.session.transport.unary(wire.CREATE_JOB, request, _ONE_CALL)
-            await self._cancel(job.name)
-            return [job.name]
-        return []
+            jobs.append((await self.session.transport.unary(wire.CREATE_JOB, request, _ONE_CALL)).name)
+            await self._cancel(jobs[0])
+        return jobs
 
     async def discard(self, names: Sequence[str]) -> None:
         """Deletes tensors that nobody needs any more, as far as that works. Not after an error."""
@@ -186,11 +187,11 @@ class Core:
     async def give_back(self, names: Sequence[str]) -> None:
         """Deletes jobs and tensors after an error: whoever waits for the error must not wait for retries.
 
-        Attempts of a second each, and none once the server cannot be reached. For a second they are made
-        again: a job that was cancelled just now holds its inputs until it ends.
+        Attempts of a second each, and none once the server cannot be reached. For a second beyond them they
+        are made again: a job that was cancelled just now holds its inputs until it ends.
         """
         with contextlib.suppress(errors.Unavailable):
-            await self._delete_all(names, time.monotonic() + _ONE_CALL)
+            await self._delete_all(names, time.monotonic() + _ONE_CALL * (1 + len(names)))
 
     async def abandon(self, job: str, temporary: Sequence[str]) -> None:
         """Cancels a job that nobody waits for any more, and deletes its inputs; in a second or two."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from sparsefw._files import check_absent, check_outputs
 from sparsefw.errors import invalid
 
+# Files of every model, also of one of the hub, whose folder is not there yet.
+_OF_MODELS = ("config.json", ".safetensors", ".safetensors.index.json")
 # What a run adds to the files of the model's folder.
 _ADDED = ("README.md", "sparsefw.json")
 
@@ -31,12 +33,12 @@ def check_model_outputs(arguments: argparse.Namespace) -> None:
     if getattr(arguments, "out", None):
         _check_apart(outputs, arguments.out, {*files, *_ADDED})
     for path in outputs.values():
-        check_absent(path, arguments.overwrite)
+        check_absent(path, arguments.overwrite or arguments.state is not None)
 
 
 def _check_apart(outputs: Mapping[str, str], out: str, files: set[str]) -> None:
     """Raises InvalidArgument where a file would take the place of one of the pruned model."""
     for flag, path in outputs.items():
         folder, name = os.path.split(os.path.realpath(path))
-        if folder == os.path.realpath(out) and name in files:
+        if folder == os.path.realpath(out) and (name in files or name.endswith(_OF_MODELS)):
             raise invalid(f"{flag}: {path} is a file of the pruned model and would be lost")

@@ -68,12 +68,9 @@ def _check_contents(out: Path) -> None:
         raise invalid(f"{out}: is a mount point with a pruned model and cannot be replaced; empty it")
 
 
-def check_own(out: Path, runs: Sequence[Mapping[str, Any]], new: Path | None = None) -> None:
+def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
     """Raises InvalidArgument where the pruned model in `out` is of none of these runs (their settings), or
     where somebody has put other files there since.
-
-    Args:
-        new: the folder that is to replace it, once it is complete.
     """
     if not (out / FACTS).exists():
         return
@@ -83,9 +80,12 @@ def check_own(out: Path, runs: Sequence[Mapping[str, Any]], new: Path | None = N
             f"{out}: exists and is not overwritten: it holds a pruned model"
             f"{' of another run' if runs else ''}; overwrite=True (--overwrite) replaces it"
         )
-    if (known := there.get("files")) is None:  # of an earlier version; the new model's files tell as well
-        known = _files(new) if new is not None else _files(out)
-    others = sorted({*_files(out)} - {*known})
+    if "files" not in there:
+        raise invalid(
+            f"{out}: exists and is not overwritten: it was written by an earlier version, which kept no list of "
+            "its files; overwrite=True (--overwrite) replaces it"
+        )
+    others = sorted({*_files(out)} - {*there["files"]})
     if others:
         raise invalid(
             f"{out}: exists and is not overwritten: it holds {others[0]}, which is not of the pruned model; "
@@ -140,13 +140,13 @@ def write_folder(
     report: Report,
     tokenizer: Any,
     write: Callable[[Path], None],
-    check: Callable[[Path], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes it beside its place and moves it there when it is complete; into an empty folder that is there
     from within, sparsefw.json last.
 
     Args:
-        check: raises InvalidArgument where what is at `out` by then must stay; of the new folder.
+        check: raises InvalidArgument where what is at `out` by then must stay.
     """
     _check_writable(out)
     inside = _goes_inside(out)
@@ -167,7 +167,7 @@ def write_folder(
     sync_tree(partial)  # the model that it replaces is removed below
     try:
         _check_contents(out)
-        check(partial)
+        check()
     except InvalidArgument as error:
         kept = _set_aside(partial)
         raise error.with_message(f"{error.message}; the pruned model of this run is {kept}") from None

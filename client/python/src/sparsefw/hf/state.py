@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ MANIFEST: Final = "manifest.json"
 # Begins the names of folders of runs without a state_dir.
 TEMPORARY: Final = ".sparsefw-"
 _LOCK: Final = ".lock"
+_TEMPORARY_OF: Final = ".temporary"  # holds the name of the machine
 # In it: the run's own name. Two folders of the same work share no requests on a server.
 _RUN: Final = "run"
 
@@ -56,12 +58,22 @@ def _difference(path: str, there: Any, here: Any) -> str:
     return f"{path.removeprefix('options.')} was {json.dumps(there)}, is {json.dumps(here)}"
 
 
+def mark_temporary(folder: Path) -> None:
+    """Lets `remove_abandoned` remove it once this run is gone. The run holds its lock."""
+    (folder / _TEMPORARY_OF).write_text(socket.gethostname(), encoding="utf-8")
+
+
 def remove_abandoned(place: Path) -> None:
-    """Removes temporary folders of runs that were killed: those whose lock nobody holds."""
+    """Removes temporary folders of this machine's runs that were killed: those whose lock nobody holds.
+
+    On network file systems a lock may hold on one machine alone.
+    """
     for folder in place.glob(f"{TEMPORARY}*"):
         try:
+            if (folder / _TEMPORARY_OF).read_text(encoding="utf-8") != socket.gethostname():
+                continue
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # it is of no run, or of another user
+        except (OSError, ValueError):  # it is a state_dir, of no run, or of another user
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

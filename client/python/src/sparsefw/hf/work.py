@@ -23,7 +23,7 @@ from sparsefw.hf.report import Report
 from sparsefw.hf.run import DISTILLATION, Run
 from sparsefw.hf.settings import Settings, folder_of
 from sparsefw.hf.source import InMemory, Source, Streamed
-from sparsefw.hf.state import TEMPORARY, State, remove_abandoned
+from sparsefw.hf.state import TEMPORARY, State, mark_temporary, remove_abandoned
 from sparsefw.hf.training.distill import check_head, check_memory
 from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
 from sparsefw.hf.tuning import Tuned, Tuning, settings_of, tune_settings
@@ -125,21 +125,19 @@ class Work:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=disk))
             self._state = State(Path(folder), self._facts(self._settings))
             stack.callback(self._state.close)
+            if not self._lasting:
+                mark_temporary(Path(folder))
             self._stack = stack.pop_all()
         return self
 
-    def _check_place(self, new: Path | None = None) -> None:
-        """With a state_dir the run may replace what it wrote itself.
-
-        Args:
-            new: what is to replace it.
-        """
+    def _check_place(self) -> None:
+        """With a state_dir the run may replace what it wrote itself."""
         if self._place is None or self._overwrites:
             return
         every = [] if self._state_dir is None else [self._settings]
         if every and self._tuning is not None:
             every = settings_of(self._settings, self._tuning)
-        check_own(self._place, [self._facts(settings) for settings in every], new)
+        check_own(self._place, [self._facts(settings) for settings in every])
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

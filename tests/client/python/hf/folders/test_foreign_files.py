@@ -24,27 +24,36 @@ def put(folder, name):
 
 
 @pytest.mark.parametrize("name", ["results.json", "results/hellaswag.json"])
-@pytest.mark.parametrize("earlier", [False, True])  # versions wrote no list of files
-def test_a_repeated_call_removes_nothing_of_others(client, folder, name, earlier):
+def test_a_repeated_call_removes_nothing_of_others(client, folder, name):
     prune(folder, client)
     facts = folder / "out/sparsefw.json"
     there = json.loads(facts.read_text())
     assert set(there["files"]) == {path.name for path in facts.parent.iterdir()}
-    if earlier:
-        del there["files"]
-        facts.write_text(json.dumps(there))
     results = put(folder, name)
     before = facts.stat().st_ino
     with pytest.raises(sparsefw.InvalidArgument, match=f"it holds {name}, which is not of the pruned model"):
         prune(folder, client)
     assert results.read_text() == "mine" and facts.stat().st_ino == before
-    beside = {path.name for path in folder.iterdir()}
-    assert earlier or beside == {"state", "out"}
+    assert {path.name for path in folder.iterdir()} == {"state", "out"}
     results.unlink()
     prune(folder, client)
     put(folder, name)
     prune(folder, client, overwrite=True)
     assert not results.exists()
+
+
+def test_a_folder_of_an_earlier_version_is_replaced_when_asked_for(client, folder):
+    """It has no list of its files."""
+    prune(folder, client)
+    facts = folder / "out/sparsefw.json"
+    there = json.loads(facts.read_text())
+    del there["files"]
+    facts.write_text(json.dumps(there))
+    with pytest.raises(sparsefw.InvalidArgument, match="by an earlier version, which kept no list of its files"):
+        prune(folder, client)
+    assert {path.name for path in folder.iterdir()} == {"state", "out"}
+    prune(folder, client, overwrite=True)
+    assert "files" in json.loads(facts.read_text())
 
 
 def test_files_of_others_are_seen_before_anything_is_computed(folder, client):

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -44,10 +45,9 @@ def test_what_a_run_that_is_ended_leaves(client, folder, number, inside):
         (folder / "out").mkdir()
     process = start(folder)
     try:
-        wait_until(lambda: leftovers(folder) or process.poll() is not None, "the folder of the run")
+        place = folder / "out" if inside else folder
+        wait_until(lambda: list(place.glob(".sparsefw-*/.temporary")) or process.poll() is not None, "its folder")
         (temporary,) = leftovers(folder)
-        assert temporary.parent == (folder / "out" if inside else folder)
-        wait_until(lambda: (temporary / "manifest.json").exists(), "its manifest")
         process.send_signal(number)
         _, errors = process.communicate(timeout=HANG)
     finally:
@@ -68,12 +68,30 @@ def test_what_a_run_that_is_ended_leaves(client, folder, number, inside):
 
 def test_only_what_nobody_holds_is_removed(client, folder, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    for name in ("held", "abandoned", "other"):
+    hosts = {"held": socket.gethostname(), "abandoned": socket.gethostname(), "elsewhere": "another-machine",
+             "state": None}
+    locks = {}
+    for name, host in hosts.items():
         (folder / f".sparsefw-{name}").mkdir()
-    locks = [os.open(folder / f".sparsefw-{name}/.lock", os.O_RDWR | os.O_CREAT) for name in ("held", "abandoned")]
-    fcntl.flock(locks[0], fcntl.LOCK_EX)
+        locks[name] = os.open(folder / f".sparsefw-{name}/.lock", os.O_RDWR | os.O_CREAT)
+        if host is not None:
+            (folder / f".sparsefw-{name}/.temporary").write_text(host)
+    (folder / ".sparsefw-other").mkdir()
+    fcntl.flock(locks["held"], fcntl.LOCK_EX)
     (folder / ".sparsefw-abandoned/hidden").write_text("much")
     prune_model(tiny.make("llama"), data=tiny.tokens(), sparsity=0.5, method="wanda", server=client, progress=False)
-    assert {path.name for path in folder.iterdir()} == {".sparsefw-held", ".sparsefw-other"}
-    for lock in locks:
+    assert {path.name.removeprefix(".sparsefw-") for path in folder.iterdir()} == {
+        "held", "elsewhere", "state", "other"}
+    for lock in locks.values():
         os.close(lock)
+
+
+def test_a_state_dir_with_such_a_name_stays(client, folder):
+    state = folder / ".sparsefw-run"
+    made = [prune_model(tiny.make("llama"), data=tiny.tokens(), sparsity=0.5, method="wanda", server=client,
+                        progress=False, out=folder / "out", state_dir=state).to_dict()]
+    before = {path.name: path.stat().st_mtime_ns for path in state.glob("block-*")}
+    made.append(prune_model(tiny.make("llama"), data=tiny.tokens(), sparsity=0.5, method="wanda", server=client,
+                            progress=False, out=folder / "out", state_dir=state).to_dict())
+    assert before and before == {path.name: path.stat().st_mtime_ns for path in state.glob("block-*")}
+    assert made[0]["layers"] == made[1]["layers"]

@@ -37,7 +37,7 @@ def test_no_output_takes_the_place_of_a_file(words, folder, capsys, command, fla
     ]
     if command == "prune-model":
         cases += [([f"{folder}/out/{name}"], f"{flag}: {folder}/out/{name} is a file of the pruned model")
-                  for name in ("config.json", "sparsefw.json", "README.md")]
+                  for name in ("config.json", "sparsefw.json", "README.md", "model-00001-of-00002.safetensors")]
     for flags, message in cases:
         assert _cli.main([*words, flag, *flags]) == 2
         assert message in capsys.readouterr().err
@@ -52,3 +52,10 @@ def test_a_report_is_replaced_when_asked_for(shared_server, words, folder, comma
     assert _cli.main([*words, "--report", str(report), "--overwrite"]) == 0
     assert "versions" in json.loads(report.read_text()) or command == "tune"
     assert not [path for path in folder.iterdir() if "partial" in path.name]
+
+
+def test_a_repeated_run_replaces_its_own_report(shared_server, words, folder):
+    words = ["prune-model", *words, *commands(folder)["prune-model"], "--server", shared_server.address]
+    words += ["--state", f"{folder}/state", "--report", f"{folder}/r.json"]
+    for _ in range(2):
+        assert _cli.main(words) == 0
