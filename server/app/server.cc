@@ -4,23 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/app/access.h"
-#include "server/app/listener.h"
-#include "server/app/observe/events.h"
 #include "server/app/observe/facts.h"
-#include "server/app/observe/job_counts.h"
-#include "server/app/resources.h"
-#include "server/app/stores.h"
 #include "server/failpoint/failpoint.h"
-#include "server/metrics/metrics.h"
-#include "server/metrics/metrics_endpoint.h"
 #include "server/net/descriptor_limit.h"
-#include "server/status/live_jobs.h"
-#include "server/status/refusals.h"
 #include "server/status/status_page.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
@@ -40,96 +29,25 @@ constexpr std::chrono::seconds kTickPeriod(1);
 // The rest of a long queue is a number.
 constexpr size_t kQueueShown = 20;
 
-class ServerImpl final : public Server {
- public:
-  ServerImpl(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
-  ~ServerImpl() override {
-    Drain(absl::ZeroDuration(), absl::ZeroDuration());
-    {
-      MutexLock lock(health_mutex_);
-      serving_ = nullptr;  // a job may lose its device until the last has ended
-    }
-    // Their tasks use the others and the listener.
-    for (Timer* timer : {&timer_, &access_timer_, &garbage_timer_}) timer->Stop();
+}  // namespace
+
+Server::~Server() {
+  Drain(absl::ZeroDuration(), absl::ZeroDuration());
+  {
+    MutexLock lock(health_mutex_);
+    serving_ = nullptr;  // a job may lose its device until the last has ended
   }
+  // Their tasks use the others and the listener.
+  for (Timer* timer : {&timer_, &access_timer_, &garbage_timer_}) timer->Stop();
+}
 
-  absl::Status Open();
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config, Logger* logger) {
+  std::unique_ptr<Server> server(new Server(config, logger));
+  SPARSEFW_RETURN_IF_ERROR(server->Open());
+  return server;
+}
 
-  const std::string& address() const override { return address_; }
-  const std::string& metrics_address() const override { return metrics_address_; }
-  const std::string& device() const override { return context_.facts.info.default_device(); }
-  void Drain(absl::Duration grace) override { Drain(grace, config_.fetch_grace); }
-  void Reload() override { PollAccess(true); }
-  std::shared_ptr<grpc::Channel> InProcessChannel() override {
-    return listener_->server().InProcessChannel(grpc::ChannelArguments());
-  }
-  TensorStore& tensors() override { return stores_->tensors(); }
-  JobManager& jobs() override { return *jobs_; }
-  FairSemaphore& staging() override { return staging_; }
-  ReactorRegistry& calls() override { return registry_; }
-
- private:
-  absl::Status CheckAddresses() const;
-  absl::Status OpenPorts();
-  std::string Status();  // the JSON of the status page
-  void OpenJobs(const DefaultDevice& device);
-  // No device is left that may run jobs for the default one.
-  bool DevicesLost() const;
-  absl::Status RecoverJobs();
-  void CheckHealth();
-  std::string NotReady() const;
-  void FillContext(const DefaultDevice& device);
-  Gauges ComputeGauges();
-  void StartPeriodicWork();
-  void CollectGarbage();
-  void ReturnMemory();
-  void PollAccess(bool all);
-  void Drain(absl::Duration grace, absl::Duration fetch_grace);
-  void AwaitFetches(absl::Duration grace);
-
-  // Each may use those above it.
-  const ServerConfig config_;
-  Logger& logger_;
-  std::unique_ptr<Access> access_;
-  const LimitsOfTenant limits_of_ = [this](std::string_view tenant) {
-    return access_->authenticator().LimitsOf(tenant);
-  };
-  FairSemaphore staging_{config_.staging_memory_bytes};
-  Connections connections_{ConnectionLimits(config_)};
-  int64_t closed_connections_ = 0;  // of them, at the last ReturnMemory
-  ReactorRegistry registry_;
-  std::unique_ptr<Stores> stores_;
-  ResultFetches fetches_{config_.fetch_grace, RealClock()};
-  std::unique_ptr<GpuMonitor> gpu_monitor_;
-  std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<ConnectionEvents> connection_events_;
-  std::unique_ptr<SolverRunner> runner_;
-  LiveJobs live_jobs_;
-  Refusals refusals_;
-  std::unique_ptr<JobEvents> events_;
-  std::unique_ptr<JobCounts> job_counts_;
-  // Device memory of the default's pool; empty when the default is a host backend.
-  std::set<std::string> default_devices_;
-  // A job may lose its device before the port is open.
-  mutable Mutex health_mutex_;
-  Listener* serving_ ABSL_GUARDED_BY(health_mutex_) = nullptr;
-  std::unique_ptr<JobManager> jobs_;
-  Timer timer_;
-  // Both wait for the disk, but for no call, and not for each other.
-  Timer access_timer_;
-  Timer garbage_timer_;
-  RpcContext context_;
-  std::unique_ptr<Listener> listener_;
-  std::unique_ptr<MetricsEndpoint> endpoint_;
-  std::string address_;
-  std::string metrics_address_;
-  int64_t solve_memory_bytes_ = 0;
-
-  Mutex drain_mutex_;
-  bool drained_ ABSL_GUARDED_BY(drain_mutex_) = false;
-};
-
-absl::Status ServerImpl::Open() {
+absl::Status Server::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
   SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
@@ -169,13 +87,13 @@ absl::Status ServerImpl::Open() {
 }
 
 // Before anything is opened: a server that may not start leaves no trace.
-absl::Status ServerImpl::CheckAddresses() const {
+absl::Status Server::CheckAddresses() const {
   SPARSEFW_RETURN_IF_ERROR(
       Listener::CheckAddress(config_.listen, config_.tls_cert.empty(), config_.insecure));
   return MetricsEndpoint::CheckAddress(config_.metrics_listen, config_.insecure_metrics);
 }
 
-std::string ServerImpl::Status() {
+std::string Server::Status() {
   const StatusFacts facts = {.version = context_.facts.info.version(),
                              .default_device = context_.facts.info.default_device(),
                              .workers = config_.jobs.workers,
@@ -186,7 +104,7 @@ std::string ServerImpl::Status() {
                         absl::Now());
 }
 
-absl::Status ServerImpl::OpenPorts() {
+absl::Status Server::OpenPorts() {
   SPARSEFW_ASSIGN_OR_RETURN(
       endpoint_, MetricsEndpoint::Start(config_.metrics_listen, config_.insecure_metrics,
                                         {.metrics = metrics_.get(),
@@ -209,7 +127,7 @@ absl::Status ServerImpl::OpenPorts() {
   return absl::OkStatus();
 }
 
-void ServerImpl::OpenJobs(const DefaultDevice& device) {
+void Server::OpenJobs(const DefaultDevice& device) {
   for (const Backend* backend : device.pool) {
     if (backend->has_device_memory()) default_devices_.insert(backend->Describe().name);
   }
@@ -233,7 +151,7 @@ void ServerImpl::OpenJobs(const DefaultDevice& device) {
   jobs_ = std::make_unique<JobManager>(options, &stores_->jobs(), runner_.get(), events_.get());
 }
 
-absl::Status ServerImpl::RecoverJobs() {
+absl::Status Server::RecoverJobs() {
   SPARSEFW_RETURN_IF_ERROR(stores_->SweepCheckpoints());
   SPARSEFW_ASSIGN_OR_RETURN(const RecoveredJobs recovered, jobs_->Recover());
   if (recovered.queued + recovered.failed + recovered.cancelled == 0) return absl::OkStatus();
@@ -245,20 +163,20 @@ absl::Status ServerImpl::RecoverJobs() {
   return absl::OkStatus();
 }
 
-bool ServerImpl::DevicesLost() const {
+bool Server::DevicesLost() const {
   for (const DeviceUsage& usage : jobs_->devices()) {
     if (!usage.lost && default_devices_.contains(usage.device.name)) return false;
   }
   return !default_devices_.empty();
 }
 
-void ServerImpl::CheckHealth() {
+void Server::CheckHealth() {
   if (!DevicesLost()) return;
   MutexLock lock(health_mutex_);
   if (serving_ != nullptr) serving_->StopServing();
 }
 
-void ServerImpl::FillContext(const DefaultDevice& device) {
+void Server::FillContext(const DefaultDevice& device) {
   context_.authenticator = &access_->authenticator();
   context_.tensors = &stores_->tensors();
   context_.staging = &staging_;
@@ -279,7 +197,7 @@ void ServerImpl::FillContext(const DefaultDevice& device) {
   });
 }
 
-std::string ServerImpl::NotReady() const {
+std::string Server::NotReady() const {
   if (registry_.draining()) return "draining";
   {
     MutexLock lock(health_mutex_);
@@ -288,7 +206,7 @@ std::string ServerImpl::NotReady() const {
   return DevicesLost() ? "every device of the default is lost" : "";
 }
 
-Gauges ServerImpl::ComputeGauges() {
+Gauges Server::ComputeGauges() {
   Gauges gauges;
   gauges.tensors = stores_->tensors().usage();
   job_counts_->SetGauges(*jobs_, gauges);
@@ -309,7 +227,7 @@ Gauges ServerImpl::ComputeGauges() {
   return gauges;
 }
 
-void ServerImpl::StartPeriodicWork() {
+void Server::StartPeriodicWork() {
   garbage_timer_.Every(absl::ToChronoNanoseconds(config_.gc_interval),
                        [this] { CollectGarbage(); });
   // Expiry needs no file: it does not wait for a disk that hangs.
@@ -324,7 +242,7 @@ void ServerImpl::StartPeriodicWork() {
   });
 }
 
-void ServerImpl::CollectGarbage() {
+void Server::CollectGarbage() {
   // Nobody holds the inputs of jobs that a drain leaves to the next process.
   if (!registry_.draining()) {
     jobs_->CollectGarbage();
@@ -337,13 +255,13 @@ void ServerImpl::CollectGarbage() {
 }
 
 // The memory of closed connections is free, but glibc's heap keeps it.
-void ServerImpl::ReturnMemory() {
+void Server::ReturnMemory() {
   const int64_t closed = connections_.counts().closed;
   if (std::exchange(closed_connections_, closed) == closed) return;
   garbage_timer_.After(kTickPeriod / 2, [] { malloc_trim(0); });
 }
 
-void ServerImpl::PollAccess(bool all) {
+void Server::PollAccess(bool all) {
   if (!access_->Poll(all)) return;
   registry_.Recheck();
   jobs_->OnLimitsChanged();
@@ -351,7 +269,7 @@ void ServerImpl::PollAccess(bool all) {
 
 // Watches end once their last event is sent, then the calls that read the results
 // begin, then those calls end.
-void ServerImpl::AwaitFetches(absl::Duration grace) {
+void Server::AwaitFetches(absl::Duration grace) {
   const absl::Time end = SteadyNow() + grace;
   const auto left = [end] { return std::max(end - SteadyNow(), absl::ZeroDuration()); };
   registry_.WaitUntilEmpty(left());
@@ -359,7 +277,7 @@ void ServerImpl::AwaitFetches(absl::Duration grace) {
   registry_.WaitUntilEmpty(left());
 }
 
-void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
+void Server::Drain(absl::Duration grace, absl::Duration fetch_grace) {
   MutexLock lock(drain_mutex_);
   if (std::exchange(drained_, true) || listener_ == nullptr) return;
   logger_.Log(LogLevel::kInfo, "draining",
@@ -377,14 +295,6 @@ void ServerImpl::Drain(absl::Duration grace, absl::Duration fetch_grace) {
   registry_.CloseAll();
   listener_->Shutdown(kShutdown);
   logger_.Log(LogLevel::kInfo, "drained");
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config, Logger* logger) {
-  auto server = std::make_unique<ServerImpl>(config, logger);
-  SPARSEFW_RETURN_IF_ERROR(server->Open());
-  return server;
 }
 
 }  // namespace sparsefw::server

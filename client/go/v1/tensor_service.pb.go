@@ -956,7 +956,7 @@ type ListTensorsResponse struct {
 	unknownFields protoimpl.UnknownFields
 
 	Tensors []*Tensor `protobuf:"bytes,1,rep,name=tensors,proto3" json:"tensors,omitempty"`
-	// Empty on the last page.
+	// Empty on the last page. A page may be short, or empty, before that.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 }
 
