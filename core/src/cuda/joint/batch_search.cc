@@ -163,11 +163,17 @@ absl::Status BatchSearch<Real>::Take(std::span<const int64_t> order) {
 }
 
 template <typename Real>
-absl::StatusOr<int64_t> BatchSearch<Real>::Run(const std::vector<RowWindow>& windows,
-                                               std::span<const int64_t> order) {
+absl::Status BatchSearch<Real>::Begin(const std::vector<RowWindow>& windows,
+                                      std::span<const int64_t> order) {
   Size(windows, order);
   SPARSEFW_RETURN_IF_ERROR(Upload(windows, order));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBuild(batch_, context_.stream()));
+  return ToStatus(LaunchBuild(batch_, context_.stream()));
+}
+
+template <typename Real>
+absl::StatusOr<int64_t> BatchSearch<Real>::Run(const std::vector<RowWindow>& windows,
+                                               std::span<const int64_t> order) {
+  SPARSEFW_RETURN_IF_ERROR(Begin(windows, order));
   int64_t used = batch_.sizes.room;
   for (int admissions = 0;; ++admissions) {
     SPARSEFW_ASSIGN_OR_RETURN(const bool settled, Exchange());
