@@ -72,8 +72,6 @@ class BatchSearch {
   absl::StatusOr<int64_t> Admit(int64_t first);
   absl::Status Take(std::span<const int64_t> order);
   absl::StatusOr<int> Counter();
-  template <typename T>
-  absl::Status Copy(const T* from, T* to, int64_t count, cudaMemcpyKind kind);
 
   const DeviceLayer<Real>& layer_;
   const double* const products_;
