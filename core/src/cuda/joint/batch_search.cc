@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <type_traits>
 
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rules.h"
@@ -121,17 +120,8 @@ absl::StatusOr<int64_t> BatchSearch<Real>::Admit(int64_t first) {
   const int64_t room = std::min(kRoomOfRow, batch_.sizes.end - first);
   if (room <= 0) return 0;
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeights(batch_, context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(
-      context_.Multiply({.rows = batch_.count,
-                         .cols = batch_.stride,
-                         .depth = batch_.cols,
-                         .a = batch_.solution,
-                         .a_stride = batch_.stride,
-                         .b = batch_.gram,
-                         .b_stride = batch_.stride,
-                         .c = batch_.rounded,
-                         .c_stride = batch_.stride,
-                         .input = std::is_same_v<Real, double> ? CUDA_R_64F : CUDA_R_32F}));
+  SPARSEFW_RETURN_IF_ERROR(context_.MultiplyBySymmetric<Real>(
+      batch_.count, batch_.cols, batch_.stride, batch_.solution, batch_.gram, batch_.rounded));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchAdmit(batch_, room, context_.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(const int most, Counter());
   if (most > 0) SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBorder(batch_, first, most, context_.stream()));

@@ -87,18 +87,14 @@ class LossSum {
       const RawRows panel = rows.Rows(row, std::min(panel_rows_, weights_.rows - row));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchRawColumns(panel, first, count, stripe_, columns_.data(), context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(context_.Multiply({
-          .rows = panel.weights.rows,
-          .cols = cols,
-          .depth = count,
-          .a = columns_.data(),
-          .a_stride = stripe_,
-          .b = gram_stripe_.data(),
-          .b_stride = cols,
-          .c = product_.data(),
-          .c_stride = cols,
-          .input = CUDA_R_64F,
-      }));
+      SPARSEFW_RETURN_IF_ERROR(context_.Multiply({.rows = panel.weights.rows,
+                                                  .cols = cols,
+                                                  .depth = count,
+                                                  .a = {columns_.data(), stripe_},
+                                                  .b = {gram_stripe_.data(), cols},
+                                                  .c = product_.data(),
+                                                  .c_stride = cols,
+                                                  .input = CUDA_R_64F}));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchAddRowDots(panel, product_.data(), sums_.data() + row, context_.stream()));
     }
