@@ -99,10 +99,10 @@ class RowConjugateGradients {
     std::iota(positions_.begin(), positions_.end(), 0);
     SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(panel_.active, positions_.data(), std::ssize(positions_),
                                          cudaMemcpyHostToDevice, context_.stream()));
-    SPARSEFW_ASSIGN_OR_RETURN(int64_t unfinished, Counted([&] {
-                                return LaunchBeginGradients(panel_, rows, residual, losses,
-                                                            memory_.unfinished, context_.stream());
-                              }));
+    SPARSEFW_ASSIGN_OR_RETURN(int unfinished, context_.Counted(memory_.unfinished, [&] {
+      return LaunchBeginGradients(panel_, rows, residual, losses, memory_.unfinished,
+                                  context_.stream());
+    }));
     for (int64_t iteration = 0; iteration < kReconstructIterations && unfinished > 0; ++iteration) {
       if (out_of_time && out_of_time()) break;
       if (2 * unfinished <= std::ssize(positions_)) {
@@ -110,10 +110,9 @@ class RowConjugateGradients {
       }
       const int64_t count = std::ssize(positions_);
       SPARSEFW_RETURN_IF_ERROR(symmetric_->MultiplyRows(count, panel_.direction, panel_.product));
-      SPARSEFW_ASSIGN_OR_RETURN(unfinished, Counted([&] {
-                                  return LaunchGradientStep(panel_, count, iteration,
-                                                            memory_.unfinished, context_.stream());
-                                }));
+      SPARSEFW_ASSIGN_OR_RETURN(unfinished, context_.Counted(memory_.unfinished, [&] {
+        return LaunchGradientStep(panel_, count, iteration, memory_.unfinished, context_.stream());
+      }));
     }
     return absl::OkStatus();
   }
@@ -121,20 +120,6 @@ class RowConjugateGradients {
   const Real* solution() const { return panel_.solution; }  // [rows, stride]
 
  private:
-  // The rows that are unfinished after `launch`, which counts them. Waits for the stream.
-  // Errors: Cancelled
-  template <typename Launch>
-  absl::StatusOr<int64_t> Counted(const Launch& launch) {
-    int count = 0;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(memory_.unfinished, 0, sizeof(int), context_.stream()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(launch());
-    SPARSEFW_RETURN_IF_ERROR(
-        EnqueueCopy(&count, memory_.unfinished, 1, cudaMemcpyDeviceToHost, context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(context_.Await());
-    return count;
-  }
-
   // Directions stay in the order of the rows, without gaps. They move into the
   // memory of the product, which is about to be computed anew.
   absl::Status LeaveOutDone(int64_t rows) {

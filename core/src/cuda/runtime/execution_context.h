@@ -105,6 +105,17 @@ class ExecutionContext {
   // Errors: Cancelled, what went wrong on the device
   absl::Status Await() const;
 
+  // What `launch` adds to *counter, which is 0 before it. Ends with Await.
+  template <typename Count, typename Launch>
+  absl::StatusOr<Count> Counted(Count* counter, const Launch& launch) const {
+    Count count = 0;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(counter, 0, sizeof(Count), stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(launch());
+    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, counter, 1, cudaMemcpyDeviceToHost, stream()));
+    SPARSEFW_RETURN_IF_ERROR(Await());
+    return count;
+  }
+
   // All of a buffer on the host, and values of the host on the device, which may go then. Both
   // end with Await.
   template <typename T>
