@@ -18,14 +18,6 @@ namespace {
 constexpr int64_t kStripeRows = 512;  // rows of G at a time
 constexpr int64_t kPanelRows = 1024;  // rows of D G at a time
 
-// As LossSum::Allocate has it.
-int64_t LossSumBytes(int64_t rows, int64_t cols, bool other) {
-  const int64_t panel = std::min(kPanelRows, rows);
-  const int64_t stripe = std::min(kStripeRows, cols);
-  const int64_t compared = other ? 4 * rows * cols : rows * StrideOf(cols) / 8;
-  return compared + 8 * stripe * cols + 8 * panel * (stripe + cols) + 8 * rows;
-}
-
 class LossSum {
  public:
   // Either `mask` or `other` is null.
@@ -119,9 +111,13 @@ class LossSum {
 
 }  // namespace
 
-int64_t MaskLossBytes(int64_t rows, int64_t cols) { return LossSumBytes(rows, cols, false); }
-
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols) { return LossSumBytes(rows, cols, true); }
+// As LossSum::Allocate has it.
+int64_t LossBytes(int64_t rows, int64_t cols, bool of_weights) {
+  const int64_t panel = std::min(kPanelRows, rows);
+  const int64_t stripe = std::min(kStripeRows, cols);
+  const int64_t compared = of_weights ? 4 * rows * cols : rows * StrideOf(cols) / 8;
+  return compared + 8 * stripe * cols + 8 * panel * (stripe + cols) + 8 * rows;
+}
 
 absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context) {

@@ -275,8 +275,19 @@ class Reconstruction {
   RowConjugateGradients<Real> gradients_;
 };
 
+}  // namespace
+
 template <typename Real>
-int64_t BytesOf(int64_t rows, int64_t cols, bool guessed) {
+absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
+                                                 const DeviceLayer<Real>& layer, const Scale& scale,
+                                                 const Mask& mask, const Matrix<float>* guess,
+                                                 const std::function<bool()>& out_of_time,
+                                                 const ExecutionContext& context) {
+  return Reconstruction<Real>(problem, layer, scale, guess, context).Run(mask, out_of_time);
+}
+
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols, bool guessed) {
   const int64_t stride = StrideOf(cols);
   const int64_t panel = std::min(kPanelRows, rows);
   ReconstructMemory memory;
@@ -287,56 +298,13 @@ int64_t BytesOf(int64_t rows, int64_t cols, bool guessed) {
          Float64ProductBytes<Real>(panel, cols);
 }
 
-}  // namespace
-
-template <typename Real>
-absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
-                                                 const DeviceLayer<Real>& layer, const Scale& scale,
-                                                 const Mask& mask,
-                                                 const ReconstructRequest& request,
-                                                 const ExecutionContext& context) {
-  return Reconstruction<Real>(problem, layer, scale, nullptr, context)
-      .Run(mask, request.out_of_time);
-}
-
-template <typename Real>
-absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
-                                          const DeviceLayer<Real>& layer, const Scale& scale,
-                                          const Mask& mask, const Matrix<float>& guess,
-                                          const std::function<bool()>& out_of_time,
-                                          const ExecutionContext& context) {
-  return Reconstruction<Real>(problem, layer, scale, &guess, context).Run(mask, out_of_time);
-}
-
-template <typename Real>
-int64_t ReconstructBytes(int64_t rows, int64_t cols) {
-  return BytesOf<Real>(rows, cols, /*guessed=*/false);
-}
-
-template <typename Real>
-int64_t SolveOnMaskBytes(int64_t rows, int64_t cols) {
-  return BytesOf<Real>(rows, cols, /*guessed=*/true);
-}
-
-template int64_t SolveOnMaskBytes<float>(int64_t, int64_t);
-template int64_t SolveOnMaskBytes<double>(int64_t, int64_t);
-template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<float>&,
-                                                   const Scale&, const Mask&, const Matrix<float>&,
-                                                   const std::function<bool()>&,
-                                                   const ExecutionContext&);
-template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<double>&,
-                                                   const Scale&, const Mask&, const Matrix<float>&,
-                                                   const std::function<bool()>&,
-                                                   const ExecutionContext&);
-template int64_t ReconstructBytes<float>(int64_t, int64_t);
-template int64_t ReconstructBytes<double>(int64_t, int64_t);
-template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
-                                                          const DeviceLayer<float>&, const Scale&,
-                                                          const Mask&, const ReconstructRequest&,
-                                                          const ExecutionContext&);
-template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
-                                                          const DeviceLayer<double>&, const Scale&,
-                                                          const Mask&, const ReconstructRequest&,
-                                                          const ExecutionContext&);
+#define SPARSEFW_INSTANTIATE(Real)                                                  \
+  template absl::StatusOr<Matrix<float>> ReconstructWeights(                        \
+      const EngineProblem&, const DeviceLayer<Real>&, const Scale&, const Mask&,    \
+      const Matrix<float>*, const std::function<bool()>&, const ExecutionContext&); \
+  template int64_t ReconstructBytes<Real>(int64_t, int64_t, bool)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
 
 }  // namespace sparsefw::cuda
