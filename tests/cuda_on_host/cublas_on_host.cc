@@ -38,27 +38,20 @@ struct Product {
   int c_stride;
 };
 
-size_t BytesOf(cudaDataType type) {
-  switch (type) {
-    case CUDA_R_64F:
-      return 8;
-    case CUDA_R_32F:
-      return 4;
-    default:
-      return 2;
-  }
-}
-
 sparsefw::DType DTypeOf(cudaDataType type) {
   switch (type) {
     case CUDA_R_16F:
       return sparsefw::DType::kF16;
     case CUDA_R_16BF:
       return sparsefw::DType::kBF16;
+    case CUDA_R_64F:
+      return sparsefw::DType::kF64;
     default:
       return sparsefw::DType::kF32;
   }
 }
+
+size_t BytesOf(cudaDataType type) { return sparsefw::SizeOf(DTypeOf(type)); }
 
 // The factor as floats, without gaps between its columns.
 std::vector<float> Widened(const Factor& factor) {

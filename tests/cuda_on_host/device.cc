@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/runtime.h"
@@ -71,6 +72,18 @@ void MakeContext(int device) {
   std::fclose(file);
 }
 
+// Its name, and CUDA's words for it.
+std::pair<const char*, const char*> Described(cudaError_t error) {
+  switch (error) {
+#define CUDA_ON_HOST_CASE(name, value, words) \
+  case name:                                  \
+    return {#name, words};
+    CUDA_ON_HOST_ERRORS(CUDA_ON_HOST_CASE)
+#undef CUDA_ON_HOST_CASE
+  }
+  return {"unrecognized error code", "unrecognized error code"};
+}
+
 // What can be asked about a device that has no context.
 cudaError_t StateOf(int device) {
   if (DeviceCount() <= 0) return cudaErrorNoDevice;
@@ -114,27 +127,9 @@ void SetFault(cudaError_t error, int64_t calls) {
 using cuda_on_host::DeviceState;
 using cuda_on_host::Report;
 
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-#define CUDA_ON_HOST_NAME(name, value, words) \
-  case name:                                  \
-    return #name;
-    CUDA_ON_HOST_ERRORS(CUDA_ON_HOST_NAME)
-#undef CUDA_ON_HOST_NAME
-  }
-  return "unrecognized error code";
-}
+const char* cudaGetErrorName(cudaError_t error) { return cuda_on_host::Described(error).first; }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-#define CUDA_ON_HOST_WORDS(name, value, words) \
-  case name:                                   \
-    return words;
-    CUDA_ON_HOST_ERRORS(CUDA_ON_HOST_WORDS)
-#undef CUDA_ON_HOST_WORDS
-  }
-  return "unrecognized error code";
-}
+const char* cudaGetErrorString(cudaError_t error) { return cuda_on_host::Described(error).second; }
 
 cudaError_t cudaGetLastError() {
   const cudaError_t error = cuda_on_host::last_error;

@@ -7,7 +7,6 @@
 
 #include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"
-#include "tests/cuda_on_host/control.h"
 #include "tests/cuda_on_host/environment.h"
 #include "tests/cuda_on_host/test_buffer.h"
 
@@ -211,18 +210,6 @@ TEST(Kernel, ShowsAMissingBarrierInOneOfTheOrders) {
     EXPECT_EQ(forward[i], i % 2 == 1 ? neighbour : -1);
     EXPECT_EQ(backward[i], i % 2 == 0 ? neighbour : -1);
   }
-}
-
-TEST(Kernel, IsCheapToLaunch) {
-  TestBuffer<double> x(std::vector<double>(256, 1));
-  TestBuffer<double> sums(1);
-  const int64_t before = KernelLaunches();
-  for (int i = 0; i < 2000; ++i) {
-    MustSucceed(Launch(BlockSumKernel, LaunchShape{.threads = kThreads}, nullptr, 256, x.data(),
-                       sums.data()));
-  }
-  EXPECT_EQ(KernelLaunches() - before, 2000);
-  EXPECT_EQ(sums.Get()[0], 256);
 }
 
 template <typename T>

@@ -157,6 +157,12 @@ def measure_all(options, plan):
     return results
 
 
+def write_page(page, paste, *what):
+    path = ROOT / page
+    path.write_text(paste(path.read_text(encoding="utf-8"), *what), encoding="utf-8")
+    log(f"wrote the table of {path}")
+
+
 def keep(options, plan, results):
     """Writes the JSON, prints the tables; a full run also goes into the documentation."""
     full = plan.name == "full" and options.out is None
@@ -176,12 +182,8 @@ def keep(options, plan, results):
     if kept:
         link = f"[{name}](benchmarks/{name})"
         picture_too = f"{link}\n\n![one iteration: engine, PyTorch and floor](benchmarks/cpu.png)"
-        for page, paste, links in (("docs/benchmarks.md", report.paste, picture_too),
-                                   ("docs/goals.md", report.paste_goals, link)):
-            path = ROOT / page
-            path.write_text(paste(path.read_text(encoding="utf-8"), results, links),
-                            encoding="utf-8")
-            log(f"wrote the table of {path}")
+        write_page("docs/benchmarks.md", report.paste, results, picture_too)
+        write_page("docs/goals.md", report.paste_goals, results, link)
 
 
 def keep_methods(options, results):
@@ -194,13 +196,8 @@ def keep_methods(options, results):
     links = (f"[{name}](benchmarks/{name})\n\n"
              "![loss against seconds, every method](benchmarks/methods.png)")
     section = "\n\n".join((links, report.heading(results), report.methods_text(results)))
-    for page, marker, words in (
-            ("docs/benchmarks.md", "methods", section),
-            ("docs/cli.md", "presets", methods.preset_table(results))):
-        path = ROOT / page
-        path.write_text(report.between(path.read_text(encoding="utf-8"), marker, words),
-                        encoding="utf-8")
-        log(f"wrote the table of {path}")
+    write_page("docs/benchmarks.md", report.between, "methods", section)
+    write_page("docs/cli.md", report.between, "presets", methods.preset_table(results))
 
 
 def leave_blas_alone():

@@ -1,11 +1,10 @@
 """Mask and weights together, beside every other way to new weights: seconds and loss."""
+from cpu.measure import ask_peer
 from cpu.plans import PATTERNS
 from harness import tables
 from harness.machine import thread_counts
-from harness.places import PEERS
-from harness.process import LineProgram, run_json
+from harness.process import run_json
 
-PEER_SECONDS = 3600
 WAYS = {
     "wanda, reconstructed": {"method": "wanda", "reconstruct": 1},
     "sparsefw with swaps, reconstructed": {"method": "sparsefw", "alpha": 0.5, "iterations": 200,
@@ -28,14 +27,10 @@ def measure(bin_folder, plan, layer_files, peer_python, log):
     for rows, cols in plan.joint_shapes:
         path = layer_files.path(rows, cols)
         for pattern in plan.joint_patterns:
-            entry = {"rows": rows, "cols": cols, "pattern": pattern, "threads": threads,
-                     "peer": None, "ways": {}}
             log(f"joint {rows}x{cols} {pattern}")
-            if peer_python:
-                with LineProgram(
-                        [peer_python, PEERS / "pytorch_alps.py", "--layer", path, "--threads",
-                         threads], PEER_SECONDS) as peer:
-                    entry["peer"] = peer.ask({"pattern": PATTERNS[pattern]}, PEER_SECONDS)
+            entry = {"rows": rows, "cols": cols, "pattern": pattern, "threads": threads,
+                     "peer": ask_peer(peer_python, "pytorch_alps.py", path, threads,
+                                      {"pattern": PATTERNS[pattern]}), "ways": {}}
             for name, flags in WAYS.items():
                 solve = run_json(bin_folder, "sparsefw-bench-solve",
                                  {"layer": path, "pattern": PATTERNS[pattern],

@@ -1,14 +1,13 @@
 """Late iterations, where the engine looks only at the columns that can still change, and whole
 solves. PyTorch takes as long for a late iteration as for an early one, so a few of them stand for
 all."""
+from cpu.measure import ask_peer
 from cpu.plans import PATTERNS
 from harness import tables
 from harness.machine import thread_counts
-from harness.places import PEERS
-from harness.process import LineProgram, run_json, timed_iterations
+from harness.process import run_json, timed_iterations
 
 ALPHAS = (0.9, 0.5, 0.0)  # of plan.loss_shape; of other layers the first
-PEER_SECONDS = 3600  # of one answer; it keeps the limit of a case itself
 SPEEDUP = {0.9: 100, 0.5: 20, 0.0: 6}
 SOLVE_SPEEDUP = 70
 
@@ -51,14 +50,10 @@ def _iterations(bin_folder, plan, path, cell):
 
 
 def _peer(plan, path, cell, python):
-    if python is None:
-        return None
-    with LineProgram([python, PEERS / "pytorch_peer.py", "--layer", path, "--threads",
-                      cell["threads"]], PEER_SECONDS) as peer:
-        answer = peer.ask({"pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
-                           "iterations": plan.late_peer_iterations, "seconds": plan.goal_seconds},
-                          PEER_SECONDS)
-    return answer["seconds_after"][-1] / answer["iterations"]
+    answer = ask_peer(python, "pytorch_peer.py", path, cell["threads"], {
+        "pattern": PATTERNS[cell["pattern"]], "alpha": cell["alpha"],
+        "iterations": plan.late_peer_iterations, "seconds": plan.goal_seconds})
+    return answer and answer["seconds_after"][-1] / answer["iterations"]
 
 
 def _solve(bin_folder, plan, path, cell):

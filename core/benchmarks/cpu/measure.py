@@ -44,6 +44,15 @@ class Layers:
         self._folder.cleanup()
 
 
+def ask_peer(python, program, layer, threads, request):
+    """The one answer of a PyTorch program in a process of its own; None without a Python."""
+    if python is None:
+        return None
+    with LineProgram([python, PEERS / program, "--layer", layer, "--threads", threads],
+                     PEER_SECONDS) as peer:
+        return peer.ask(request, PEER_SECONDS)
+
+
 def ceilings(bin_folder, plan, log):
     log("ceilings")
     return [run_json(bin_folder, "sparsefw-bench-ceilings",

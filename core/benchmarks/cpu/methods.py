@@ -3,13 +3,12 @@
 A mask alone keeps the old weights; new weights lose less, so the two are groups of their own. The
 plot (methods_plot.py) shows one large layer, the table of presets the fixture too.
 """
+from cpu.measure import ask_peer
 from cpu.plans import PATTERNS
 from harness import tables
 from harness.machine import thread_counts
-from harness.places import PEERS
-from harness.process import LineProgram, run_json
+from harness.process import run_json
 
-PEER_SECONDS = 3600
 PRESETS = ("paper", "fast", "balanced", "best")
 SPARSEFW = {"alpha": 0.5, "iterations": 200, "rule": "line-search"}
 # Name to flags of sparsefw-bench-solve; what has no new weights is a mask on the old ones.
@@ -45,11 +44,9 @@ def measure(bin_folder, plan, layer_files, peer_python, log):
     results = []
     for name, path in paths:
         log(f"methods on {name}")
-        entry = {"layer": name, "pattern": "per_row", "threads": threads, "peer": None, "ways": {}}
-        if peer_python:
-            with LineProgram([peer_python, PEERS / "pytorch_alps.py", "--layer", path, "--threads",
-                              threads], PEER_SECONDS) as peer:
-                entry["peer"] = peer.ask({"pattern": PATTERNS["per_row"]}, PEER_SECONDS)
+        entry = {"layer": name, "pattern": "per_row", "threads": threads,
+                 "peer": ask_peer(peer_python, "pytorch_alps.py", path, threads,
+                                  {"pattern": PATTERNS["per_row"]}), "ways": {}}
         for way, flags in WAYS.items():
             runs = [run_json(bin_folder, "sparsefw-bench-solve",
                              {"layer": path, "pattern": PATTERNS["per_row"], "threads": threads,

@@ -32,12 +32,6 @@ class Plan:
                                "layer.5.attention.output.dense")
     methods_repetitions: int = 3  # the fastest counts
 
-    @property
-    def all_shapes(self):
-        return sorted({*self.shapes, *self.goal_shapes, self.loss_shape, *self.joint_shapes,
-                       *self.methods_shapes},
-                      key=lambda shape: (shape[0] * shape[1], shape))
-
 
 FULL = Plan(
     name="full",

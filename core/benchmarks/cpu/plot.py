@@ -35,13 +35,6 @@ def _bars(results):
     return threads, rows
 
 
-def _plain(axes):
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0, colors=INK)
-    axes.grid(axis="x", color=GRID)
-    axes.set_axisbelow(True)
-
-
 def draw_iterations(axes, results):
     threads, rows = _bars(results)
     names = [name for name in COLOURS if any(name in values for _, values in rows)]
@@ -63,7 +56,10 @@ def draw_iterations(axes, results):
     axes.set_title(f"One iteration, unstructured 60 %, α = 0.9, {threads} threads. "
                    "Floor: what memory allows", loc="left", fontsize=11, color=INK)
     axes.legend(frameon=False, loc="lower right", fontsize=9)
-    _plain(axes)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0, colors=INK)
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
 
 
 def main():

@@ -45,6 +45,13 @@ class Runner:
             step["outcome"] in (PASSED, SKIPPED) for step in steps)
         store.write(self._path, self.result)
 
+    def _step(self, part, outcome, limit=0, **more):
+        """A new one of the result."""
+        step = {"name": part.name, "outcome": outcome, "limit_seconds": round(limit, 1),
+                "seconds": 0.0, "items": [], **more}
+        self.result["steps"].append(step)
+        return step
+
     def _fail(self, step, name, detail):
         step["outcome"] = FAILED
         step["items"].append({"item": name, "ok": False, "detail": detail})
@@ -71,9 +78,7 @@ class Runner:
             self._say(said)
 
     def _run(self, part, limit):
-        step = {"name": part.name, "outcome": PASSED, "limit_seconds": round(limit, 1),
-                "seconds": 0.0, "items": [], "doing": None}
-        self.result["steps"].append(step)
+        step = self._step(part, PASSED, limit, doing=None)
         begin, ended = time.monotonic(), False
         command = [sys.executable, Path(__file__).resolve().parent, "part", part.name,
                    "--seconds", limit, "--out", self._options.out, "--device",
@@ -103,16 +108,12 @@ class Runner:
     def _run_all(self, chosen, total):
         for part in chosen:
             if self._options.no_sanitizer and part.name.endswith("check"):
-                self.result["steps"].append({"name": part.name, "outcome": SKIPPED, "items": [],
-                                             "seconds": 0.0, "limit_seconds": 0})
+                self._step(part, SKIPPED)
                 continue
             limit = part.quick_seconds if self._options.quick else part.seconds
             limit = min(limit * self._options.scale, total - (time.monotonic() - self._begin))
             if limit < LEAST_SECONDS:
-                step = {"name": part.name, "outcome": FAILED, "items": [], "seconds": 0.0,
-                        "limit_seconds": 0}
-                self.result["steps"].append(step)
-                self._fail(step, part.name, "no time was left for it")
+                self._fail(self._step(part, FAILED), part.name, "no time was left for it")
             else:
                 self._run(part, limit)
 
@@ -136,10 +137,8 @@ class Runner:
                     self._fail(step, step.pop("doing") or step["name"], f"cut off by {why}")
             for part in chosen:
                 if part.name not in done:
-                    step = {"name": part.name, "outcome": FAILED, "items": [], "seconds": 0.0,
-                            "limit_seconds": 0}
-                    self.result["steps"].append(step)
-                    self._fail(step, part.name, f"not run: {why or 'the check ended early'}")
+                    self._fail(self._step(part, FAILED), part.name,
+                               f"not run: {why or 'the check ended early'}")
             self._write()
             print(summary.text(self.result, self._figures()), flush=True)
         return self.result["passed"]

@@ -10,7 +10,7 @@ set(SPARSEFW_CUDA_SOURCES
   memory/device_bytes.cc memory/device_gram.cc memory/device_layer.cc memory/staged_upload.cc
   prune/alps.cc prune/inverse_factor.cc prune/prune.cc prune/prune_kernels.cu prune/sparsegpt.cc
   prune/sweep_kernels.cu reconstruct/reconstruct.cc reconstruct/reconstruct_kernels.cu
-  runtime/allow_shared.cc runtime/cuda_backend.cc runtime/cuda_engine.cc runtime/cuda_status.cc
+  runtime/cuda_backend.cc runtime/cuda_engine.cc runtime/cuda_status.cc
   runtime/execution_context.cc runtime/shared_limit.cc runtime/use_device.cc select/select.cu
   select/select_scores.cu select/start_choice.cc swaps/row_matching.cu swaps/swap_between_rows.cu
   swaps/swap_groups.cu swaps/swap_refine.cc swaps/swap_setup.cu swaps/swap_sweep.cu)

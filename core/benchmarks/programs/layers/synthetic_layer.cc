@@ -80,18 +80,6 @@ Matrix<float> GaussianRows(int64_t rows, int64_t cols, uint64_t seed, Stream str
   return result;
 }
 
-Matrix<float> Tokens(int64_t first, int64_t count, const Matrix<float>& directions, uint64_t seed) {
-  Matrix<float> tokens = GaussianRows(count, directions.cols(), seed, kTokens, first);
-  ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t chosen = Random(~seed, kTokens, first + row).Below(kDirections);
-      const float* direction = directions.row(chosen);
-      for (float& value : RowOf(tokens, row)) value += kSharedScale * *direction++;
-    }
-  });
-  return tokens;
-}
-
 // The direction of a token: number k with a share of 1 / k.
 int64_t DrawnDirection(Random& random) {
   static const std::vector<double> sums = [] {
@@ -107,16 +95,19 @@ int64_t DrawnDirection(Random& random) {
   return std::upper_bound(sums.begin(), sums.end() - 1, drawn) - sums.begin();
 }
 
-Matrix<float> DecayingTokens(int64_t first, int64_t count, const Matrix<float>& directions,
-                             const Matrix<float>& scales, uint64_t seed) {
+Matrix<float> Tokens(int64_t first, int64_t count, const Matrix<float>& directions,
+                     const Matrix<float>& scales, uint64_t seed, bool decays) {
+  const float noise = decays ? kNoise : 1;
+  const float shared = decays ? kDecayingScale : kSharedScale;
   Matrix<float> tokens = GaussianRows(count, directions.cols(), seed, kTokens, first);
   ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       Random random(~seed, kTokens, first + row);
-      const float* direction = directions.row(DrawnDirection(random));
+      const int64_t chosen = decays ? DrawnDirection(random) : random.Below(kDirections);
+      const float* direction = directions.row(chosen);
       const float* scale = scales.row(0);
       for (float& value : RowOf(tokens, row)) {
-        value = (kNoise * value + kDecayingScale * *direction++) * *scale++;
+        value = (noise * value + shared * *direction++) * *scale++;
       }
     }
   });
@@ -141,15 +132,14 @@ absl::StatusOr<Matrix<float>> MakeGram(int64_t cols, uint64_t seed, Spectrum spe
   const Matrix<float> directions =
       GaussianRows(decays ? kDecayingDirections : kDirections, cols, seed, kDirectionsStream);
   Matrix<float> scales = GaussianRows(1, cols, seed, kScales);
-  for (float& scale : scales.span()) scale = std::exp(scale);
+  for (float& scale : scales.span()) scale = decays ? std::exp(scale) : 1;
   SPARSEFW_ASSIGN_OR_RETURN(const Backend* backend, FindBackend("cpu"));
   SPARSEFW_ASSIGN_OR_RETURN(const auto sum, backend->CreateGramAccumulator(cols, 0));
   const int64_t drawn = std::min(2 * cols, kDrawnTokens);
   for (int64_t first = 0; first < drawn; first += kTokensPerChunk) {
     const int64_t count = std::min(kTokensPerChunk, drawn - first);
-    const Matrix<float> tokens = decays ? DecayingTokens(first, count, directions, scales, seed)
-                                        : Tokens(first, count, directions, seed);
-    SPARSEFW_RETURN_IF_ERROR(sum->Add(tokens.view()));
+    SPARSEFW_RETURN_IF_ERROR(
+        sum->Add(Tokens(first, count, directions, scales, seed, decays).view()));
   }
   Matrix<float> gram(cols, cols);
   Matrix<double> block(kRowsPerBlock, cols);

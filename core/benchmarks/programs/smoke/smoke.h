@@ -13,9 +13,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,37 +28,11 @@ namespace sparsefw::bench {
 
 inline void OrDie(const cuda::CudaError& error) { OrDie(cuda::ToStatus(error)); }
 
-// `size` elements on the device with blocking copies.
+// Copies values to the device, and waits.
 template <typename T>
-class DeviceValues {
- public:
-  explicit DeviceValues(std::vector<T> values) : size_(values.size()) {
-    buffer_ = OrDie(cuda::DeviceBuffer<T>::Create(static_cast<int64_t>(size_), nullptr));
-    Set(values);
-  }
-  explicit DeviceValues(int64_t size) : DeviceValues(std::vector<T>(static_cast<size_t>(size))) {}
-
-  void Set(const std::vector<T>& values) {
-    OrDie(cuda::ToStatus(cudaMemcpyAsync(buffer_.data(), values.data(), size_ * sizeof(T),
-                                         cudaMemcpyHostToDevice, nullptr),
-                         "cudaMemcpyAsync"));
-    OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
-  }
-  // The first of them.
-  T Front() {
-    T value;
-    OrDie(
-        cuda::ToStatus(cudaMemcpyAsync(&value, data(), sizeof(T), cudaMemcpyDeviceToHost, nullptr),
-                       "cudaMemcpyAsync"));
-    OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
-    return value;
-  }
-  T* data() { return buffer_.data(); }
-
- private:
-  size_t size_;
-  cuda::DeviceBuffer<T> buffer_;
-};
+void Put(const std::vector<T>& from, T* to) {
+  OrDie(cuda::CopyAndWait(to, from.data(), std::ssize(from), cudaMemcpyHostToDevice, nullptr));
+}
 
 // Takes the reports of the parts. Kernels are launched `launches` times; the median counts.
 class Smoke {

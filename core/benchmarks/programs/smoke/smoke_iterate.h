@@ -1,14 +1,15 @@
-// An iterate of Frank-Wolfe in float32 on the device with copies of its data on the host, for the
-// smoke parts of the iteration's kernels.
+// An iterate of Frank-Wolfe in float32 on the device, for the smoke parts of the iteration's
+// kernels.
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_SMOKE_SMOKE_ITERATE_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_SMOKE_SMOKE_ITERATE_H_
 
 #include <cstdint>
-#include <random>
+#include <iterator>
 #include <vector>
 
 #include "core/benchmarks/programs/smoke/smoke.h"
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
+#include "core/src/cuda/memory/device_arrays.h"
 #include "sparsefw/pattern.h"
 
 namespace sparsefw::bench {
@@ -23,29 +24,28 @@ class SmokeIterate {
   void Reset();
 
   const cuda::IterateView<float>& it() const { return it_; }
-  int64_t stride() const { return it_.stride; }
+  const float* saliency() const { return saliency_; }
+  cuda::BitWord* mask() { return mask_; }
   // Where a product's left operand goes.
   cuda::LeftOperand<float> Operand();
-  bool IsFree(int64_t i) const { return i % stride() < it_.cols && !Bit(fixed_, i); }
-  static bool Bit(const std::vector<cuda::BitWord>& words, int64_t i) {
-    return ((words[static_cast<size_t>(i / 32)] >> (i % 32)) & 1U) != 0;
-  }
-
-  std::vector<float> weights_, gram_, product_, vertex_product_;
-  std::vector<cuda::BitWord> fixed_, previous_, vertex_;
-  std::vector<float> saliency_;
-  cuda::StepState start_;
-  DeviceValues<float> d_weights_, d_gram_, d_product_, d_vertex_product_, d_entries_, d_out_;
-  DeviceValues<cuda::BitWord> d_fixed_, d_previous_, d_vertex_, d_inside_, d_mask_;
-  DeviceValues<float> d_saliency_;
-  DeviceValues<cuda::StepState> d_state_;
-  DeviceValues<cuda::WindowPass> d_window_;
-  DeviceValues<cuda::Selection> d_selection_;
-  DeviceValues<unsigned> d_histogram_;
-  DeviceValues<double> d_partial_, d_row_sums_;
 
  private:
+  template <typename T>
+  T* Placed(const std::vector<T>& values) {
+    T* array = nullptr;
+    arrays_.Add(std::ssize(values), array);
+    OrDie(arrays_.status());
+    Put(values, array);
+    return array;
+  }
+
+  std::vector<float> product_, vertex_product_;
+  std::vector<cuda::BitWord> previous_, vertex_;
+  cuda::DeviceArrays arrays_{nullptr};
   cuda::IterateView<float> it_;
+  const float* saliency_ = nullptr;
+  cuda::BitWord* mask_ = nullptr;
+  float* out_ = nullptr;
 };
 
 }  // namespace sparsefw::bench

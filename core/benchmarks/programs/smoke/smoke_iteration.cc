@@ -52,16 +52,14 @@ class Kernels {
         [this] { OrDie(cuda::LaunchSelect(it(), cuda::Motion::kStay, nullptr)); });
     Run(
         "round",
-        [this](auto stream) {
-          return cuda::LaunchRound(it(), at_.d_saliency_.data(), at_.d_mask_.data(), stream);
-        },
+        [this](auto stream) { return cuda::LaunchRound(it(), at_.saliency(), at_.mask(), stream); },
         [this] { Begin(); });
   }
 
   void Refresh() {
     const auto compare = [this](auto stream) -> cuda::CudaError {
       const cuda::CudaError compared =
-          cuda::LaunchCompare(it(), 0, it().rows, at_.d_vertex_product_.data(), true, stream);
+          cuda::LaunchCompare(it(), 0, it().rows, it().vertex_product, true, stream);
       if (compared.code != cudaSuccess) return compared;
       return cuda::LaunchFinishCompare(it(), true, stream);
     };
@@ -102,7 +100,9 @@ class Kernels {
         });
     // A graph without a kernel is captured and replayed just as well, and fast.
     smoke_.Begin(name_ + "replays");
-    const int64_t taken = at_.d_state_.Front().recurrence.iteration;
+    cuda::StepState state;
+    OrDie(cuda::CopyAndWait(&state, it().state, 1, cudaMemcpyDeviceToHost, nullptr));
+    const int64_t taken = state.recurrence.iteration;
     smoke_.Report(name_ + "replays", taken == kReplays,
                   absl::StrFormat("%d replays took %d iterations", kReplays, taken));
   }

@@ -1,7 +1,5 @@
 // SparseGPT and ALPS on the device: the time of each and of its parts.
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -18,13 +16,6 @@
 namespace sparsefw::bench {
 namespace {
 
-double Milliseconds(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 // The engine alone, the layer on the device: the second run counts.
 double TimeOfMethod(const SyntheticLayer& layer, const Pattern& pattern, WeightMethod method) {
   const Mask none(layer.weights.rows(), layer.weights.cols());
@@ -37,9 +28,16 @@ double TimeOfMethod(const SyntheticLayer& layer, const Pattern& pattern, WeightM
   OrDie(engine->Load(problem));
   double ms = 0;
   for (int times = 0; times < 2; ++times) {
-    ms = Milliseconds([&] { OrDie(engine->Prune({.method = method}).status()); });
+    const Stopwatch watch;
+    OrDie(engine->Prune({.method = method}).status());
+    ms = 1e3 * watch.seconds();
   }
   return ms;
+}
+
+template <typename T>
+cuda::DeviceBuffer<T> Zeroed(int64_t size) {
+  return OrDie(cuda::DeviceBuffer<T>::Zeroed(size, nullptr));
 }
 
 // The parts of both, on the unit matrix. The first two work on a stream of their own, which they
@@ -47,10 +45,12 @@ double TimeOfMethod(const SyntheticLayer& layer, const Pattern& pattern, WeightM
 void SmokeParts(Smoke& smoke, int64_t rows, int64_t size) {
   const auto context = OrDie(cuda::ExecutionContext::Open(0, cuda::kWorkspaceBytes, nullptr));
   const int64_t stride = cuda::StrideOf(size);
-  DeviceValues<double> matrix(size * stride), weights(rows * stride);
-  DeviceValues<double> errors(rows * cuda::kTileColumns);
-  DeviceValues<cuda::BitWord> mask(rows * stride / 32), none_kept(rows * stride / 32);
-  DeviceValues<unsigned char> scratch(cuda::SelectionBytes(rows, size));
+  auto matrix = Zeroed<double>(size * stride);
+  auto weights = Zeroed<double>(rows * stride);
+  auto errors = Zeroed<double>(rows * cuda::kTileColumns);
+  auto mask = Zeroed<cuda::BitWord>(rows * stride / 32);
+  const auto none_kept = Zeroed<cuda::BitWord>(rows * stride / 32);
+  auto scratch = Zeroed<unsigned char>(cuda::SelectionBytes(rows, size));
   OrDie(cuda::LaunchShift(nullptr, 1, false, size, stride, matrix.data(), nullptr));
   OrDie(cuda::ToStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
   const auto factor = OrDie(cuda::InverseFactor::Create(size, *context));

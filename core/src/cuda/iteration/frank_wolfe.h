@@ -121,6 +121,10 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
   ToggleHistory toggles_;
 };
 
+// Adds what belongs to the sizes in `it`, but for the masks that it begins with.
+template <typename Real>
+void LayOut(IterateView<Real>& it, DeviceArrays& arrays);
+
 // Bytes on the device that an iteration holds beside the layer, from its first
 // Round on.
 template <typename Real>

@@ -29,24 +29,6 @@ Mask WithoutFixed(const Mask& warm, const Mask& fixed) {
   return result;
 }
 
-// What belongs to the sizes in `it`, but for the masks that it begins with.
-template <typename Real>
-void LayOut(IterateView<Real>& it, DeviceArrays& arrays) {
-  const int64_t size = it.rows * it.stride;
-  arrays.AddZeroed(size, it.product);
-  arrays.AddZeroed(size, it.vertex_product);
-  arrays.Add(size, it.entries);
-  arrays.AddZeroed(size / 32, it.vertex);
-  arrays.Add(1, it.state);
-  arrays.AddZeroed(1, it.scratch.selection);
-  arrays.AddZeroed(kDigitBins, it.scratch.histogram);
-  arrays.AddZeroed(1, it.scratch.ticket);
-  arrays.Add(1, it.scratch.window);
-  if (it.groups.whole_matrix) arrays.Add(size / 32, it.scratch.inside);
-  arrays.Add(3 * it.rows * ColumnChunks(it.stride), it.partial);
-  arrays.Add(RowSums(it.rows), it.row_sums);
-}
-
 // A field from device memory, by way of `scratch`.
 template <typename T>
 absl::Status SaveBuffer(std::string_view name, const T* from, int64_t size, StateWriter& writer,
@@ -78,6 +60,23 @@ absl::Status RestoreBuffer(std::string_view name, T* to, int64_t size, StateRead
 }
 
 }  // namespace
+
+template <typename Real>
+void LayOut(IterateView<Real>& it, DeviceArrays& arrays) {
+  const int64_t size = it.rows * it.stride;
+  arrays.AddZeroed(size, it.product);
+  arrays.AddZeroed(size, it.vertex_product);
+  arrays.Add(size, it.entries);
+  arrays.AddZeroed(size / 32, it.vertex);
+  arrays.Add(1, it.state);
+  arrays.AddZeroed(1, it.scratch.selection);
+  arrays.AddZeroed(kDigitBins, it.scratch.histogram);
+  arrays.AddZeroed(1, it.scratch.ticket);
+  arrays.Add(1, it.scratch.window);
+  if (it.groups.whole_matrix) arrays.Add(size / 32, it.scratch.inside);
+  arrays.Add(3 * it.rows * ColumnChunks(it.stride), it.partial);
+  arrays.Add(RowSums(it.rows), it.row_sums);
+}
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Allocate(const StartPoint& start) {
@@ -177,6 +176,7 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<DeviceSaliency>>> FrankWolf
 
 #define SPARSEFW_INSTANTIATE(Real)                                                           \
   template absl::Status FrankWolfe<Real>::Allocate(const StartPoint&);                       \
+  template void LayOut(IterateView<Real>&, DeviceArrays&);                                   \
   template int64_t FrankWolfeBytes<Real>(int64_t, int64_t);                                  \
   template int64_t FrankWolfePanelBytes<Real>(int64_t, int64_t);                             \
   template absl::Status FrankWolfe<Real>::Save(StateWriter&);                                \

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <type_traits>
 
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/joint/joint_rules.h"
@@ -59,12 +58,6 @@ void BatchSearch<Real>::Size(const std::vector<RowWindow>& windows,
 }
 
 template <typename Real>
-template <typename T>
-absl::Status BatchSearch<Real>::Copy(const T* from, T* to, int64_t count, cudaMemcpyKind kind) {
-  return CopyAndWait(to, from, count, kind, context_.stream());
-}
-
-template <typename Real>
 absl::Status BatchSearch<Real>::Upload(const std::vector<RowWindow>& windows,
                                        std::span<const int64_t> order) {
   const JointSizes& sizes = batch_.sizes;
@@ -93,17 +86,19 @@ absl::Status BatchSearch<Real>::Upload(const std::vector<RowWindow>& windows,
                         .entering = 0,
                         .row = static_cast<int>(row)});
   }
-  SPARSEFW_RETURN_IF_ERROR(
-      Copy(columns.data(), batch_.columns, std::ssize(columns), cudaMemcpyHostToDevice));
-  SPARSEFW_RETURN_IF_ERROR(
-      Copy(places.data(), batch_.places, std::ssize(places), cudaMemcpyHostToDevice));
-  return Copy(progress.data(), batch_.rows, batch_.count, cudaMemcpyHostToDevice);
+  const cudaStream_t stream = context_.stream();
+  SPARSEFW_RETURN_IF_ERROR(CopyAndWait(batch_.columns, columns.data(), std::ssize(columns),
+                                       cudaMemcpyHostToDevice, stream));
+  SPARSEFW_RETURN_IF_ERROR(CopyAndWait(batch_.places, places.data(), std::ssize(places),
+                                       cudaMemcpyHostToDevice, stream));
+  return CopyAndWait(batch_.rows, progress.data(), batch_.count, cudaMemcpyHostToDevice, stream);
 }
 
 template <typename Real>
 absl::StatusOr<int> BatchSearch<Real>::Counter() {
   int count = 0;
-  SPARSEFW_RETURN_IF_ERROR(Copy(batch_.counter, &count, 1, cudaMemcpyDeviceToHost));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(&count, batch_.counter, 1, cudaMemcpyDeviceToHost, context_.stream()));
   return count;
 }
 
@@ -125,17 +120,8 @@ absl::StatusOr<int64_t> BatchSearch<Real>::Admit(int64_t first) {
   const int64_t room = std::min(kRoomOfRow, batch_.sizes.end - first);
   if (room <= 0) return 0;
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeights(batch_, context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(
-      context_.Multiply({.rows = batch_.count,
-                         .cols = batch_.stride,
-                         .depth = batch_.cols,
-                         .a = batch_.solution,
-                         .a_stride = batch_.stride,
-                         .b = batch_.gram,
-                         .b_stride = batch_.stride,
-                         .c = batch_.rounded,
-                         .c_stride = batch_.stride,
-                         .input = std::is_same_v<Real, double> ? CUDA_R_64F : CUDA_R_32F}));
+  SPARSEFW_RETURN_IF_ERROR(context_.MultiplyBySymmetric<Real>(
+      batch_.count, batch_.cols, batch_.stride, batch_.solution, batch_.gram, batch_.rounded));
   SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchAdmit(batch_, room, context_.stream()));
   SPARSEFW_ASSIGN_OR_RETURN(const int most, Counter());
   if (most > 0) SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBorder(batch_, first, most, context_.stream()));
@@ -148,11 +134,14 @@ absl::Status BatchSearch<Real>::Take(std::span<const int64_t> order) {
   std::vector<Real> solution(Index(size));
   std::vector<unsigned char> kept(Index(size));
   std::vector<JointRowProgress> progress(Index(batch_.count));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeights(batch_, context_.stream()));
-  SPARSEFW_RETURN_IF_ERROR(Copy(batch_.solution, solution.data(), size, cudaMemcpyDeviceToHost));
-  SPARSEFW_RETURN_IF_ERROR(Copy(batch_.kept, kept.data(), size, cudaMemcpyDeviceToHost));
+  const cudaStream_t stream = context_.stream();
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchWeights(batch_, stream));
   SPARSEFW_RETURN_IF_ERROR(
-      Copy(batch_.rows, progress.data(), batch_.count, cudaMemcpyDeviceToHost));
+      CopyAndWait(solution.data(), batch_.solution, size, cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(kept.data(), batch_.kept, size, cudaMemcpyDeviceToHost, stream));
+  SPARSEFW_RETURN_IF_ERROR(
+      CopyAndWait(progress.data(), batch_.rows, batch_.count, cudaMemcpyDeviceToHost, stream));
   return host_.ForEach(batch_.count, [&](int64_t index) {
     const auto* from = solution.data() + index * batch_.stride;
     const std::vector<float> weights(from, from + batch_.cols);
@@ -163,11 +152,17 @@ absl::Status BatchSearch<Real>::Take(std::span<const int64_t> order) {
 }
 
 template <typename Real>
-absl::StatusOr<int64_t> BatchSearch<Real>::Run(const std::vector<RowWindow>& windows,
-                                               std::span<const int64_t> order) {
+absl::Status BatchSearch<Real>::Begin(const std::vector<RowWindow>& windows,
+                                      std::span<const int64_t> order) {
   Size(windows, order);
   SPARSEFW_RETURN_IF_ERROR(Upload(windows, order));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBuild(batch_, context_.stream()));
+  return ToStatus(LaunchBuild(batch_, context_.stream()));
+}
+
+template <typename Real>
+absl::StatusOr<int64_t> BatchSearch<Real>::Run(const std::vector<RowWindow>& windows,
+                                               std::span<const int64_t> order) {
+  SPARSEFW_RETURN_IF_ERROR(Begin(windows, order));
   int64_t used = batch_.sizes.room;
   for (int admissions = 0;; ++admissions) {
     SPARSEFW_ASSIGN_OR_RETURN(const bool settled, Exchange());

@@ -53,10 +53,14 @@ class BatchSearch {
   // Memory: BatchBytes on the device.
   absl::Status Allocate();
 
-  // Searches the first rows of `order`, as many as there is memory for, and takes what it finds.
-  // Returns how many.
+  // Builds the tableaus of the first rows of `order`, as many as there is memory for.
+  absl::Status Begin(const std::vector<RowWindow>& windows, std::span<const int64_t> order);
+  // The same, searches them, and takes what it finds. Returns how many.
   absl::StatusOr<int64_t> Run(const std::vector<RowWindow>& windows,
                               std::span<const int64_t> order);
+
+  // What was begun last.
+  const JointBatch<Real>& batch() const { return batch_; }
 
   // Whether all that was searched ended because no exchange pays.
   bool converged() const { return converged_; }
@@ -68,8 +72,6 @@ class BatchSearch {
   absl::StatusOr<int64_t> Admit(int64_t first);
   absl::Status Take(std::span<const int64_t> order);
   absl::StatusOr<int> Counter();
-  template <typename T>
-  absl::Status Copy(const T* from, T* to, int64_t count, cudaMemcpyKind kind);
 
   const DeviceLayer<Real>& layer_;
   const double* const products_;

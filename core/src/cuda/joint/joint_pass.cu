@@ -29,11 +29,6 @@ struct TableauRow {
         pending_factors(of.pending_factors + at * kPendingSweeps),
         column(of.column + at * span) {}
 
-  __device__ double Change(int64_t position) const {
-    const auto target = static_cast<double>(targets[position]);
-    const auto diagonal = static_cast<double>(diagonals[position]);
-    return target * target / (diagonal < 0 ? -diagonal : diagonal);
-  }
   // The first column of the group of a position, and where a column of the layer is.
   __device__ int64_t GroupOf(int64_t position) const {
     return ColumnAt(batch, index, position) / batch.group_cols * batch.group_cols;
@@ -154,7 +149,7 @@ __global__ void GainsKernel(JointBatch<Real> batch) {
     best = BestOfGroup(row, PendingBefore(batch, batch.rows[index]), q);
   }
   best = WarpMax(best);
-  if (lane == 0) *gain = static_cast<double>(best) - row.Change(q);
+  if (lane == 0) *gain = static_cast<double>(best) - ChangeAt(batch, index, q);
 }
 
 __device__ Choice BlockBest(Choice choice) {
@@ -266,7 +261,8 @@ __global__ void __launch_bounds__(kExchangeThreads, 3) ExchangeKernel(JointBatch
     const double least = worth > state.tolerance ? worth : state.tolerance;
     Fetch(row, state.pending, next.position);
     const Choice partner = BestPartner(row, next.position);
-    if (partner.position == kNowhere || !(partner.gain - row.Change(next.position) > least)) {
+    if (partner.position == kNowhere ||
+        !(partner.gain - ChangeAt(batch, index, next.position) > least)) {
       continue;
     }
     state.loss -= Sweep(row, state.pending++, next.position);

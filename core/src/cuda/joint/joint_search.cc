@@ -98,8 +98,8 @@ class JointSearch {
   absl::Status SolveWeights() {
     absl::StatusOr<Matrix<float>> solved = absl::CancelledError("");
     if (!context_.stopped()) {
-      solved = SolveOnMask<Real>(problem_, layer_, scale_, rows_.result().mask,
-                                 rows_.result().weights, request_.solving_out_of_time, context_);
+      solved = ReconstructWeights(problem_, layer_, scale_, rows_.result().mask,
+                                  &rows_.result().weights, request_.solving_out_of_time, context_);
     }
     SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal_, layer_, context_.stream()));
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
@@ -210,7 +210,7 @@ int64_t JointSearchBytes(int64_t rows, int64_t cols) {
   const int64_t products = 8 * size;
   const int64_t preparing =
       products + 4 * size + std::max(Float64ProductBytes<Real>(rows, cols), 4 * size);
-  const int64_t solving = SolveOnMaskBytes<Real>(rows, cols);
+  const int64_t solving = ReconstructBytes<Real>(rows, cols, /*guessed=*/true);
   return std::max({preparing, products + BatchBytes<Real>(rows, cols), solving});
 }
 

@@ -278,6 +278,15 @@ __device__ int ColumnAt(const JointBatch<Real>& batch, int64_t index, int64_t po
   return batch.columns[index * sizes.width() + place];
 }
 
+// By how much the loss changes when the column at a position is swept in or out.
+template <typename Real>
+__device__ double ChangeAt(const JointBatch<Real>& batch, int64_t index, int64_t position) {
+  const int64_t at = index * batch.sizes.span + position;
+  const auto target = static_cast<double>(batch.targets[at]);
+  const auto diagonal = static_cast<double>(batch.diagonals[at]);
+  return target * target / (diagonal < 0 ? -diagonal : diagonal);
+}
+
 template <typename Real>
 __device__ Real ProductOf(const JointBatch<Real>& batch, int64_t index, int column) {
   if (column < 0) return Real{0};

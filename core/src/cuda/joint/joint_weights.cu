@@ -93,14 +93,6 @@ __global__ void __launch_bounds__(kWeightThreads) WeightsKernel(JointBatch<Real>
   }
 }
 
-template <typename Real>
-__device__ double Change(const JointBatch<Real>& batch, int64_t index, int64_t position) {
-  const int64_t at = index * batch.sizes.span + position;
-  const auto target = static_cast<double>(batch.targets[at]);
-  const auto diagonal = static_cast<double>(batch.diagonals[at]);
-  return target * target / (diagonal < 0 ? -diagonal : diagonal);
-}
-
 // The least that a kept weight of the tableau costs, of a group of columns.
 template <typename Real>
 __device__ double CheapestOf(const JointBatch<Real>& batch, int64_t index, int64_t first) {
@@ -108,7 +100,7 @@ __device__ double CheapestOf(const JointBatch<Real>& batch, int64_t index, int64
   for (int64_t j = first; j < first + batch.group_cols; ++j) {
     const int place = batch.places[index * batch.stride + j];
     if (place < 0 || batch.inside[index * batch.sizes.span + place] == 0) continue;
-    const double cost = Change(batch, index, place);
+    const double cost = ChangeAt(batch, index, place);
     least = cost < least ? cost : least;
   }
   return least;
@@ -127,7 +119,7 @@ __global__ void AdmitKernel(JointBatch<Real> batch, int64_t room) {
   if (one_group) {
     for (int64_t t = threadIdx.x; t < batch.sizes.end; t += kBlockThreads) {
       if (batch.inside[index * batch.sizes.span + t] == 0) continue;
-      const double cost = Change(batch, index, t);
+      const double cost = ChangeAt(batch, index, t);
       least = cost < least ? cost : least;
     }
     least = BlockReduce(least, [](double a, double b) { return a < b ? a : b; });

@@ -136,17 +136,15 @@ absl::Status CudaGramAccumulator::AddBlock() {
   for (int64_t first = 0; first < d_in_; first += kStripeRows) {
     const int64_t rows = std::min(kStripeRows, d_in_ - first);
     const void* columns = tokens + static_cast<size_t>(first) * SizeOf(block_dtype_);
-    SPARSEFW_RETURN_IF_ERROR(context_->Multiply({.rows = rows,
-                                                 .cols = d_in_ - first,
-                                                 .depth = waiting_,
-                                                 .a = columns,
-                                                 .a_stride = StrideOf(d_in_),
-                                                 .a_transposed = true,
-                                                 .b = columns,
-                                                 .b_stride = StrideOf(d_in_),
-                                                 .c = block_product_.data(),
-                                                 .c_stride = d_in_ - first,
-                                                 .input = CudaType(block_dtype_)}));
+    SPARSEFW_RETURN_IF_ERROR(
+        context_->Multiply({.rows = rows,
+                            .cols = d_in_ - first,
+                            .depth = waiting_,
+                            .a = {columns, StrideOf(d_in_), /*transposed=*/true},
+                            .b = {columns, StrideOf(d_in_)},
+                            .c = block_product_.data(),
+                            .c_stride = d_in_ - first,
+                            .input = CudaType(block_dtype_)}));
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchAddProduct(block_product_.data(), first, rows, d_in_,
                                                    sum_.data(), context_->stream()));
   }

@@ -18,14 +18,6 @@ namespace {
 constexpr int64_t kStripeRows = 512;  // rows of G at a time
 constexpr int64_t kPanelRows = 1024;  // rows of D G at a time
 
-// As LossSum::Allocate has it.
-int64_t LossSumBytes(int64_t rows, int64_t cols, bool other) {
-  const int64_t panel = std::min(kPanelRows, rows);
-  const int64_t stripe = std::min(kStripeRows, cols);
-  const int64_t compared = other ? 4 * rows * cols : rows * StrideOf(cols) / 8;
-  return compared + 8 * stripe * cols + 8 * panel * (stripe + cols) + 8 * rows;
-}
-
 class LossSum {
  public:
   // Either `mask` or `other` is null.
@@ -87,18 +79,14 @@ class LossSum {
       const RawRows panel = rows.Rows(row, std::min(panel_rows_, weights_.rows - row));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchRawColumns(panel, first, count, stripe_, columns_.data(), context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(context_.Multiply({
-          .rows = panel.weights.rows,
-          .cols = cols,
-          .depth = count,
-          .a = columns_.data(),
-          .a_stride = stripe_,
-          .b = gram_stripe_.data(),
-          .b_stride = cols,
-          .c = product_.data(),
-          .c_stride = cols,
-          .input = CUDA_R_64F,
-      }));
+      SPARSEFW_RETURN_IF_ERROR(context_.Multiply({.rows = panel.weights.rows,
+                                                  .cols = cols,
+                                                  .depth = count,
+                                                  .a = {columns_.data(), stripe_},
+                                                  .b = {gram_stripe_.data(), cols},
+                                                  .c = product_.data(),
+                                                  .c_stride = cols,
+                                                  .input = CUDA_R_64F}));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           LaunchAddRowDots(panel, product_.data(), sums_.data() + row, context_.stream()));
     }
@@ -123,9 +111,13 @@ class LossSum {
 
 }  // namespace
 
-int64_t MaskLossBytes(int64_t rows, int64_t cols) { return LossSumBytes(rows, cols, false); }
-
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols) { return LossSumBytes(rows, cols, true); }
+// As LossSum::Allocate has it.
+int64_t LossBytes(int64_t rows, int64_t cols, bool of_weights) {
+  const int64_t panel = std::min(kPanelRows, rows);
+  const int64_t stripe = std::min(kStripeRows, cols);
+  const int64_t compared = of_weights ? 4 * rows * cols : rows * StrideOf(cols) / 8;
+  return compared + 8 * stripe * cols + 8 * panel * (stripe + cols) + 8 * rows;
+}
 
 absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context) {

@@ -28,8 +28,7 @@ absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram,
                                 const Scale& scale, const ExecutionContext& context);
 
 // Device bytes of MaskLoss or LossOfWeights beside G.
-int64_t MaskLossBytes(int64_t rows, int64_t cols);
-int64_t LossOfWeightsBytes(int64_t rows, int64_t cols);
+int64_t LossBytes(int64_t rows, int64_t cols, bool of_weights);
 
 // ||(W - kept) X||^2: the same with D = W - kept, kept [rows, cols] on the host, which is
 // uploaded: 4 * rows * cols bytes more.

@@ -80,11 +80,8 @@ absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, doub
   ProductArgs args = {.rows = rows,
                       .cols = layer_.cols,
                       .depth = layer_.stride,
-                      .a = high_.data(),
-                      .a_stride = layer_.stride,
-                      .b = gram_low_.data(),
-                      .b_stride = layer_.stride,
-                      .b_transposed = true,
+                      .a = {high_.data(), layer_.stride},
+                      .b = {gram_low_.data(), layer_.stride, /*transposed=*/true},
                       .c = out,
                       .c_stride = layer_.stride,
                       .input = CUDA_R_16F,
@@ -93,11 +90,11 @@ absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, doub
     SPARSEFW_RETURN_IF_ERROR(context_.Multiply(args));
     args.beta = 1;
   }
-  args.b = gram_high_.data();
+  args.b.data = gram_high_.data();
   if (low) {
-    args.a = low_.data();
+    args.a.data = low_.data();
     SPARSEFW_RETURN_IF_ERROR(context_.Multiply(args));
-    args.a = high_.data();
+    args.a.data = high_.data();
   }
   return context_.Multiply(args);
 }

@@ -19,7 +19,8 @@ namespace {
 // All but the workspace, and W and G as they were given.
 template <typename Real>
 int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
-  const int64_t loss = MaskLossBytes(rows, cols);
+  const int64_t loss = LossBytes(rows, cols, /*of_weights=*/false);
+  const int64_t weights_loss = LossBytes(rows, cols, /*of_weights=*/true);
   int64_t most = std::max({kMaxAbsBytes, loss, StartChoiceBytes(rows, cols)});
   if (!request.iterates && !request.swaps && !request.reconstruct && !request.joint) return most;
   const int64_t layer = LayerBytes<Real>(rows, cols);
@@ -30,11 +31,10 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   }
   if (request.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
   if (request.reconstruct) {
-    const int64_t weights_loss = LossOfWeightsBytes(rows, cols);
-    most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols), weights_loss));
+    most = std::max(most, layer + std::max(ReconstructBytes<Real>(rows, cols, /*guessed=*/false),
+                                           weights_loss));
   }
   if (request.joint) {
-    const int64_t weights_loss = LossOfWeightsBytes(rows, cols);
     most = std::max(most, layer + std::max(JointSearchBytes<Real>(rows, cols), weights_loss));
   }
   return most;
@@ -55,7 +55,7 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
                              ? AlpsDeviceBytes(rows, cols)
                              : SparseGptDeviceBytes(rows, cols, request.pattern, request.sparsegpt);
   const int64_t pruned =
-      request.prunes ? std::max(method, LossOfWeightsBytes(rows, cols)) : int64_t{0};
+      request.prunes ? std::max(method, LossBytes(rows, cols, /*of_weights=*/true)) : int64_t{0};
   const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
   const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
   return WorkspaceBytes(rows, cols) + gram + weights + DeviceSaliency::Bytes(rows, cols) +

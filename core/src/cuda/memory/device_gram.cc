@@ -9,14 +9,9 @@ absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, Con
                                                                  const StopSignal* stop) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device));
   std::shared_ptr<CudaGram> result(new CudaGram(device));
-  SPARSEFW_RETURN_IF_ERROR(result->Fill(gram, stop));
+  SPARSEFW_ASSIGN_OR_RETURN(result->stream_, CreateStream());
+  SPARSEFW_ASSIGN_OR_RETURN(result->gram_, GivenMatrix::Upload(gram, result->stream_.get(), stop));
   return result;
-}
-
-absl::Status CudaGram::Fill(ConstMatrixView gram, const StopSignal* stop) {
-  SPARSEFW_ASSIGN_OR_RETURN(stream_, CreateStream());
-  SPARSEFW_ASSIGN_OR_RETURN(gram_, GivenMatrix::Upload(gram, stream_.get(), stop));
-  return absl::OkStatus();
 }
 
 // Waits until the memory is free for others, whatever stream they take it on.

@@ -29,7 +29,6 @@ class CudaGram final : public DeviceGram {
 
  private:
   explicit CudaGram(int device) : device_(device) {}
-  absl::Status Fill(ConstMatrixView gram, const StopSignal* stop);
 
   const int device_;
   Stream stream_;

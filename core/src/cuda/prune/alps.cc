@@ -161,11 +161,8 @@ class DeviceAlternation {
   // What `launch` counts. Waits for the stream and looks at the limits.
   template <typename Launch>
   absl::StatusOr<Count> Counted(const Launch& launch) {
-    const cudaStream_t stream = context_.stream();
-    Count count = 0;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(memory_.count, 0, sizeof(Count), stream));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(launch(memory_.count));
-    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, memory_.count, 1, cudaMemcpyDeviceToHost, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const Count count, context_.Counted(memory_.count, [&] { return launch(memory_.count); }));
     SPARSEFW_RETURN_IF_ERROR(CheckLimits(request_, context_));
     return count;
   }

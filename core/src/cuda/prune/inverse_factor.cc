@@ -89,19 +89,14 @@ absl::StatusOr<std::optional<sparsegpt::FailedPivot>> InverseFactor::FindFailedP
 }
 
 absl::Status InverseFactor::FormInverseOfMatrix() {
-  return context_.Multiply({
-      .rows = size_,
-      .cols = size_,
-      .depth = size_,
-      .a = inverse_.data(),
-      .a_stride = stride_,
-      .a_transposed = true,
-      .b = inverse_.data(),
-      .b_stride = stride_,
-      .c = factor_.data(),
-      .c_stride = stride_,
-      .input = CUDA_R_64F,
-  });
+  return context_.Multiply({.rows = size_,
+                            .cols = size_,
+                            .depth = size_,
+                            .a = {inverse_.data(), stride_, /*transposed=*/true},
+                            .b = {inverse_.data(), stride_},
+                            .c = factor_.data(),
+                            .c_stride = stride_,
+                            .input = CUDA_R_64F});
 }
 
 }  // namespace sparsefw::cuda

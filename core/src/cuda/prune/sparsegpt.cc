@@ -114,18 +114,17 @@ class DeviceSweep {
   }
 
   absl::Status UpdateLaterColumns(int64_t first, int64_t end) {
-    return context_.Multiply({.rows = layer_.rows,
-                              .cols = layer_.cols - end,
-                              .depth = end - first,
-                              .a = errors_.data(),
-                              .a_stride = kTileColumns,
-                              .b = layer_.gram.data() + first * layer_.stride + end,
-                              .b_stride = layer_.stride,
-                              .c = layer_.weights.data() + end,
-                              .c_stride = layer_.stride,
-                              .input = CUDA_R_64F,
-                              .alpha = -1,
-                              .beta = 1});
+    return context_.Multiply(
+        {.rows = layer_.rows,
+         .cols = layer_.cols - end,
+         .depth = end - first,
+         .a = {errors_.data(), kTileColumns},
+         .b = {layer_.gram.data() + first * layer_.stride + end, layer_.stride},
+         .c = layer_.weights.data() + end,
+         .c_stride = layer_.stride,
+         .input = CUDA_R_64F,
+         .alpha = -1,
+         .beta = 1});
   }
 
   DeviceLayer<double>& layer_;

@@ -99,10 +99,10 @@ class RowConjugateGradients {
     std::iota(positions_.begin(), positions_.end(), 0);
     SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(panel_.active, positions_.data(), std::ssize(positions_),
                                          cudaMemcpyHostToDevice, context_.stream()));
-    SPARSEFW_ASSIGN_OR_RETURN(int64_t unfinished, Counted([&] {
-                                return LaunchBeginGradients(panel_, rows, residual, losses,
-                                                            memory_.unfinished, context_.stream());
-                              }));
+    SPARSEFW_ASSIGN_OR_RETURN(int unfinished, context_.Counted(memory_.unfinished, [&] {
+      return LaunchBeginGradients(panel_, rows, residual, losses, memory_.unfinished,
+                                  context_.stream());
+    }));
     for (int64_t iteration = 0; iteration < kReconstructIterations && unfinished > 0; ++iteration) {
       if (out_of_time && out_of_time()) break;
       if (2 * unfinished <= std::ssize(positions_)) {
@@ -110,10 +110,9 @@ class RowConjugateGradients {
       }
       const int64_t count = std::ssize(positions_);
       SPARSEFW_RETURN_IF_ERROR(symmetric_->MultiplyRows(count, panel_.direction, panel_.product));
-      SPARSEFW_ASSIGN_OR_RETURN(unfinished, Counted([&] {
-                                  return LaunchGradientStep(panel_, count, iteration,
-                                                            memory_.unfinished, context_.stream());
-                                }));
+      SPARSEFW_ASSIGN_OR_RETURN(unfinished, context_.Counted(memory_.unfinished, [&] {
+        return LaunchGradientStep(panel_, count, iteration, memory_.unfinished, context_.stream());
+      }));
     }
     return absl::OkStatus();
   }
@@ -121,20 +120,6 @@ class RowConjugateGradients {
   const Real* solution() const { return panel_.solution; }  // [rows, stride]
 
  private:
-  // The rows that are unfinished after `launch`, which counts them. Waits for the stream.
-  // Errors: Cancelled
-  template <typename Launch>
-  absl::StatusOr<int64_t> Counted(const Launch& launch) {
-    int count = 0;
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(memory_.unfinished, 0, sizeof(int), context_.stream()));
-    SPARSEFW_CUDA_RETURN_IF_ERROR(launch());
-    SPARSEFW_RETURN_IF_ERROR(
-        EnqueueCopy(&count, memory_.unfinished, 1, cudaMemcpyDeviceToHost, context_.stream()));
-    SPARSEFW_RETURN_IF_ERROR(context_.Await());
-    return count;
-  }
-
   // Directions stay in the order of the rows, without gaps. They move into the
   // memory of the product, which is about to be computed anew.
   absl::Status LeaveOutDone(int64_t rows) {
@@ -290,8 +275,19 @@ class Reconstruction {
   RowConjugateGradients<Real> gradients_;
 };
 
+}  // namespace
+
 template <typename Real>
-int64_t BytesOf(int64_t rows, int64_t cols, bool guessed) {
+absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
+                                                 const DeviceLayer<Real>& layer, const Scale& scale,
+                                                 const Mask& mask, const Matrix<float>* guess,
+                                                 const std::function<bool()>& out_of_time,
+                                                 const ExecutionContext& context) {
+  return Reconstruction<Real>(problem, layer, scale, guess, context).Run(mask, out_of_time);
+}
+
+template <typename Real>
+int64_t ReconstructBytes(int64_t rows, int64_t cols, bool guessed) {
   const int64_t stride = StrideOf(cols);
   const int64_t panel = std::min(kPanelRows, rows);
   ReconstructMemory memory;
@@ -302,56 +298,13 @@ int64_t BytesOf(int64_t rows, int64_t cols, bool guessed) {
          Float64ProductBytes<Real>(panel, cols);
 }
 
-}  // namespace
-
-template <typename Real>
-absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
-                                                 const DeviceLayer<Real>& layer, const Scale& scale,
-                                                 const Mask& mask,
-                                                 const ReconstructRequest& request,
-                                                 const ExecutionContext& context) {
-  return Reconstruction<Real>(problem, layer, scale, nullptr, context)
-      .Run(mask, request.out_of_time);
-}
-
-template <typename Real>
-absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
-                                          const DeviceLayer<Real>& layer, const Scale& scale,
-                                          const Mask& mask, const Matrix<float>& guess,
-                                          const std::function<bool()>& out_of_time,
-                                          const ExecutionContext& context) {
-  return Reconstruction<Real>(problem, layer, scale, &guess, context).Run(mask, out_of_time);
-}
-
-template <typename Real>
-int64_t ReconstructBytes(int64_t rows, int64_t cols) {
-  return BytesOf<Real>(rows, cols, /*guessed=*/false);
-}
-
-template <typename Real>
-int64_t SolveOnMaskBytes(int64_t rows, int64_t cols) {
-  return BytesOf<Real>(rows, cols, /*guessed=*/true);
-}
-
-template int64_t SolveOnMaskBytes<float>(int64_t, int64_t);
-template int64_t SolveOnMaskBytes<double>(int64_t, int64_t);
-template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<float>&,
-                                                   const Scale&, const Mask&, const Matrix<float>&,
-                                                   const std::function<bool()>&,
-                                                   const ExecutionContext&);
-template absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem&, const DeviceLayer<double>&,
-                                                   const Scale&, const Mask&, const Matrix<float>&,
-                                                   const std::function<bool()>&,
-                                                   const ExecutionContext&);
-template int64_t ReconstructBytes<float>(int64_t, int64_t);
-template int64_t ReconstructBytes<double>(int64_t, int64_t);
-template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
-                                                          const DeviceLayer<float>&, const Scale&,
-                                                          const Mask&, const ReconstructRequest&,
-                                                          const ExecutionContext&);
-template absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem&,
-                                                          const DeviceLayer<double>&, const Scale&,
-                                                          const Mask&, const ReconstructRequest&,
-                                                          const ExecutionContext&);
+#define SPARSEFW_INSTANTIATE(Real)                                                  \
+  template absl::StatusOr<Matrix<float>> ReconstructWeights(                        \
+      const EngineProblem&, const DeviceLayer<Real>&, const Scale&, const Mask&,    \
+      const Matrix<float>*, const std::function<bool()>&, const ExecutionContext&); \
+  template int64_t ReconstructBytes<Real>(int64_t, int64_t, bool)
+SPARSEFW_INSTANTIATE(float);
+SPARSEFW_INSTANTIATE(double);
+#undef SPARSEFW_INSTANTIATE
 
 }  // namespace sparsefw::cuda

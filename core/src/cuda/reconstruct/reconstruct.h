@@ -28,31 +28,21 @@ namespace sparsefw::cuda {
 //          on the device, and what Float64Product takes
 // Cost:    2 * rows * cols^2 flops an iteration, kReconstructIterations of them
 //          at most, and twice that in float64
-// Stop:    looked at between iterations, as is request.out_of_time
+// Stop:    looked at between iterations, as is out_of_time
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
+//
+// guess: null, or weights to begin at, zero outside the mask, values of the dtype of the weights. A
+// row that does not become better keeps it. The layer's gram may be damped then.
 template <typename Real>
 absl::StatusOr<Matrix<float>> ReconstructWeights(const EngineProblem& problem,
                                                  const DeviceLayer<Real>& layer, const Scale& scale,
-                                                 const Mask& mask,
-                                                 const ReconstructRequest& request,
+                                                 const Mask& mask, const Matrix<float>* guess,
+                                                 const std::function<bool()>& out_of_time,
                                                  const ExecutionContext& context);
 
-// The same from `guess` on: zero outside the mask, values of the dtype of the weights. A row that
-// does not become better keeps it. The layer's gram may be damped.
+// Device bytes while it runs beside the layer.
 template <typename Real>
-absl::StatusOr<Matrix<float>> SolveOnMask(const EngineProblem& problem,
-                                          const DeviceLayer<Real>& layer, const Scale& scale,
-                                          const Mask& mask, const Matrix<float>& guess,
-                                          const std::function<bool()>& out_of_time,
-                                          const ExecutionContext& context);
-
-// Device bytes of SolveOnMask beside the layer.
-template <typename Real>
-int64_t SolveOnMaskBytes(int64_t rows, int64_t cols);
-
-// Device bytes of ReconstructWeights beside the layer.
-template <typename Real>
-int64_t ReconstructBytes(int64_t rows, int64_t cols);
+int64_t ReconstructBytes(int64_t rows, int64_t cols, bool guessed);
 
 }  // namespace sparsefw::cuda
 

@@ -1,4 +1,5 @@
-// Leave for a kernel to be launched with much dynamic shared memory.
+// Leave for a kernel to be launched with much dynamic shared memory. Kernels include this, and not
+// the statuses of shared_limit.h, whose file has the function.
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_ALLOW_SHARED_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_ALLOW_SHARED_H_
 

@@ -20,7 +20,6 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/cusolver_library.h"
 #include "core/src/cuda/runtime/use_device.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -118,10 +117,6 @@ class CudaBackend final : public Backend {
   const std::string pci_bus_id_;
 };
 
-absl::Status Unavailable(std::string message) {
-  return WithReason(absl::FailedPreconditionError(std::move(message)), "DEVICE_UNAVAILABLE");
-}
-
 absl::StatusOr<int> CountDevices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -163,7 +158,7 @@ absl::Status NoneUsable(const std::vector<UnusableDevice>& devices) {
     absl::StrAppendFormat(&message, "%s%s: %s", message.empty() ? "" : "; ", device.name,
                           device.reason);
   }
-  return Unavailable(std::move(message));
+  return Unavailable(message);
 }
 
 }  // namespace

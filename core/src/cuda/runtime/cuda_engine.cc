@@ -147,7 +147,8 @@ absl::StatusOr<Matrix<float>> CudaEngine::Reconstruct(const Mask& mask,
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   frank_wolfe_.reset();
   return WithLayer([&](const auto& layer) {
-    return ReconstructWeights(problem_, layer, scale_, mask, request, *context_);
+    return ReconstructWeights(problem_, layer, scale_, mask, nullptr, request.out_of_time,
+                              *context_);
   });
 }
 

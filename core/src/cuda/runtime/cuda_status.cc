@@ -83,6 +83,10 @@ bool IsSticky(cudaError_t error) {
   }
 }
 
+absl::Status Unavailable(const std::string& message) {
+  return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
+}
+
 absl::Status ToStatus(cudaError_t error, std::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string message = absl::StrFormat("%s: %s (%s)", NameOf(call),
@@ -92,9 +96,7 @@ absl::Status ToStatus(cudaError_t error, std::string_view call) {
     static_cast<void>(cudaGetLastError());
     return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
   }
-  if (MeansNoDevice(error)) {
-    return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
-  }
+  if (MeansNoDevice(error)) return Unavailable(message);
   if (IsSticky(error)) return WithReason(absl::InternalError(message), "DEVICE_LOST");
   return absl::InternalError(message);
 }

@@ -13,6 +13,7 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -23,6 +24,8 @@ namespace sparsefw::cuda {
 // `call` is what failed, as it stands in the code: "cudaMallocAsync(...)".
 absl::Status ToStatus(cudaError_t error, std::string_view call);
 absl::Status ToStatus(cublasStatus_t status, std::string_view call);
+// The second line of the table.
+absl::Status Unavailable(const std::string& message);
 
 // The status of a launch, which names the failed call itself; the second form is for the macro.
 absl::Status ToStatus(const CudaError& error);

@@ -88,28 +88,13 @@ absl::Status ExecutionContext::Multiply(const ProductArgs& args) const {
   const void* beta = wide ? static_cast<const void*>(&args.beta) : &beta32;
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   SPARSEFW_CUDA_RETURN_IF_ERROR(cublas_.gemm_ex(
-      lane_.handle, operation(args.b_transposed), operation(args.a_transposed),
+      lane_.handle, operation(args.b.transposed), operation(args.a.transposed),
       static_cast<int>(args.cols), static_cast<int>(args.rows), static_cast<int>(args.depth), alpha,
-      args.b, args.input, static_cast<int>(args.b_stride), args.a, args.input,
-      static_cast<int>(args.a_stride), beta, args.c, wide ? CUDA_R_64F : CUDA_R_32F,
+      args.b.data, args.input, static_cast<int>(args.b.stride), args.a.data, args.input,
+      static_cast<int>(args.a.stride), beta, args.c, wide ? CUDA_R_64F : CUDA_R_32F,
       static_cast<int>(args.c_stride), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
       CUBLAS_GEMM_DEFAULT));
   return absl::OkStatus();
-}
-
-absl::Status ExecutionContext::MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride,
-                                                   const double* a, const double* symmetric,
-                                                   double* c) const {
-  return Multiply({.rows = rows,
-                   .cols = stride,
-                   .depth = cols,
-                   .a = a,
-                   .a_stride = stride,
-                   .b = symmetric,
-                   .b_stride = stride,
-                   .c = c,
-                   .c_stride = stride,
-                   .input = CUDA_R_64F});
 }
 
 // By columns it is X^T := X^T L^-T, and L^T is upper triangular.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,19 +33,20 @@ struct Lane {
   cublasHandle_t handle = nullptr;
 };
 
-// C = alpha A B + beta C with A [rows, depth], B [depth, cols], C [rows, cols],
-// row-major, strides in elements. A transposed operand is stored the other way
-// round: a_transposed means that `a` is [depth, rows].
+// A factor, row-major, the stride in elements. A transposed one is stored the other way round.
+struct Factor {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  bool transposed = false;
+};
+
+// C = alpha A B + beta C with A [rows, depth], B [depth, cols], C [rows, cols], row-major.
 struct ProductArgs {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t depth = 0;
-  const void* a = nullptr;
-  int64_t a_stride = 0;
-  bool a_transposed = false;
-  const void* b = nullptr;
-  int64_t b_stride = 0;
-  bool b_transposed = false;
+  Factor a;
+  Factor b;
   void* c = nullptr;
   int64_t c_stride = 0;
   cudaDataType_t input = CUDA_R_32F;  // of A and B; C and sums are in float64 with it, else float32
@@ -76,10 +78,20 @@ class ExecutionContext {
 
   // Enqueues a dense product by cuBLAS.
   absl::Status Multiply(const ProductArgs& args) const;
-  // C = A G in float64, G symmetric [cols, cols]; A and C have `rows` rows. Rows of all of them are
-  // `stride` elements apart, and the padding of A and G is 0; that of C becomes 0.
-  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const double* a,
-                                   const double* symmetric, double* c) const;
+  // C = A G, G symmetric [cols, cols]; A and C have `rows` rows. Rows of all of them are `stride`
+  // elements apart, and the padding of A and G is 0; that of C becomes 0.
+  template <typename Real>
+  absl::Status MultiplyBySymmetric(int64_t rows, int64_t cols, int64_t stride, const Real* a,
+                                   const Real* symmetric, Real* c) const {
+    return Multiply({.rows = rows,
+                     .cols = stride,
+                     .depth = cols,
+                     .a = {a, stride},
+                     .b = {symmetric, stride},
+                     .c = c,
+                     .c_stride = stride,
+                     .input = std::is_same_v<Real, double> ? CUDA_R_64F : CUDA_R_32F});
+  }
   // X := L^-1 X in float64, L [size, size] lower triangular, X [size, cols].
   absl::Status SolveLower(int64_t size, int64_t cols, const double* lower, int64_t lower_stride,
                           double* x, int64_t x_stride) const;
@@ -92,6 +104,17 @@ class ExecutionContext {
   // signal says something about now.
   // Errors: Cancelled, what went wrong on the device
   absl::Status Await() const;
+
+  // What `launch` adds to *counter, which is 0 before it. Ends with Await.
+  template <typename Count, typename Launch>
+  absl::StatusOr<Count> Counted(Count* counter, const Launch& launch) const {
+    Count count = 0;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(counter, 0, sizeof(Count), stream()));
+    SPARSEFW_CUDA_RETURN_IF_ERROR(launch());
+    SPARSEFW_RETURN_IF_ERROR(EnqueueCopy(&count, counter, 1, cudaMemcpyDeviceToHost, stream()));
+    SPARSEFW_RETURN_IF_ERROR(Await());
+    return count;
+  }
 
   // All of a buffer on the host, and values of the host on the device, which may go then. Both
   // end with Await.

@@ -8,15 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/runtime/cublas_library.h"
 #include "core/src/cuda/runtime/cusolver_library.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
-
-absl::Status Unavailable(std::string message) {
-  return WithReason(absl::FailedPreconditionError(std::move(message)), "DEVICE_UNAVAILABLE");
-}
 
 // A library that stays open as long as the program.
 struct Opened {

@@ -117,7 +117,8 @@ class SwapRefinement {
 
   absl::StatusOr<RefinedMask> Result(const Scale& scale) {
     std::vector<RowProgress> progress(static_cast<size_t>(layer_.rows));
-    SPARSEFW_RETURN_IF_ERROR(Download(state_.progress, progress));
+    SPARSEFW_RETURN_IF_ERROR(CopyAndWait(progress.data(), state_.progress, layer_.rows,
+                                         cudaMemcpyDeviceToHost, context_.stream()));
     int64_t swaps = exchanges_.swaps;
     double loss_change = exchanges_.loss_change;
     for (const RowProgress& row : progress) {
@@ -143,15 +144,16 @@ class SwapRefinement {
   absl::Status RefineRows() {
     const bool narrow = !Sweeps(state_.group_cols);
     const int64_t entries = layer_.cols * (narrow ? 1 + state_.group_cols / 2 : 4);
-    std::vector<int> active = {static_cast<int>(layer_.rows)};
-    while (active[0] > 0 && !Spent()) {
-      const int steps = StepsOf(launches_++, active[0], entries);
+    int active = static_cast<int>(layer_.rows);
+    while (active > 0 && !Spent()) {
+      const int steps = StepsOf(launches_++, active, entries);
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           cudaMemsetAsync(memory_.active, 0, sizeof(int), context_.stream()));
       SPARSEFW_CUDA_RETURN_IF_ERROR(
           narrow ? LaunchSwapGroups(state_, steps, memory_.active, context_.stream())
                  : LaunchSweepRows(state_, steps, memory_.active, context_.stream()));
-      SPARSEFW_RETURN_IF_ERROR(Download(memory_.active, active));
+      SPARSEFW_RETURN_IF_ERROR(
+          CopyAndWait(&active, memory_.active, 1, cudaMemcpyDeviceToHost, context_.stream()));
     }
     return absl::OkStatus();
   }
@@ -174,12 +176,6 @@ class SwapRefinement {
       if (exchanges_.moves == 0) break;
     }
     return exchanges_.swaps > before;
-  }
-
-  // Waits for the stream.
-  template <typename T>
-  absl::Status Download(const T* from, std::vector<T>& to) {
-    return CopyAndWait(to.data(), from, std::ssize(to), cudaMemcpyDeviceToHost, context_.stream());
   }
 
   const DeviceLayer<Real>& layer_;

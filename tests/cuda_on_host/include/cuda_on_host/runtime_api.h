@@ -150,10 +150,6 @@ template <typename T>
 cudaError_t cudaMallocAsync(T** pointer, size_t bytes, cudaStream_t stream) {
   return cudaMallocAsync(reinterpret_cast<void**>(pointer), bytes, stream);
 }
-template <typename T>
-cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigned flags = 0) {
-  return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes, flags);
-}
 
 // Streams and events.
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
@@ -177,11 +173,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 // Kernels.
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
-template <typename Result, typename... Parameters>
-cudaError_t cudaFuncSetAttribute(Result (*kernel)(Parameters...), cudaFuncAttribute attribute,
-                                 int value) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
-}
 
 // cudaLaunchKernelEx: a kernel and its arguments become a closure.
 
