@@ -56,6 +56,7 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   if (fd >= 0) close(fd);
   retry_in_ = text.ok() || absl::IsNotFound(text.status()) ? 0 : kRetryLooks;
   if (text.ok() && Look() != read_) {
+    retry_in_ = kRetryLooks;  // it may have been the look that failed
     return absl::InvalidArgumentError(path_ + " must not change while it is read");
   }
   return text;

@@ -118,11 +118,12 @@ SolverRunner::SolverRunner(TensorStore* store, SolverRunnerOptions options)
 
 absl::StatusOr<SolverRunner::Handle> SolverRunner::Acquire(std::string_view field,
                                                            const std::string& name, TensorKind kind,
-                                                           bool read) {
+                                                           Reading reading) {
   if (name.empty()) {
     return About(field, Invalid("SPEC_INVALID", "%s must name a tensor; got none", field));
   }
-  absl::StatusOr<Handle> handle = read ? store_->Acquire(name) : store_->Hold(name);
+  absl::StatusOr<Handle> handle =
+      reading.now ? store_->Acquire(name, reading.stop) : store_->Hold(name);
   SPARSEFW_RETURN_IF_ERROR(AsInput(field, name, handle.status()));
   SPARSEFW_RETURN_IF_ERROR(CheckKind(field, (*handle)->info(), kind));
   return handle;
@@ -197,19 +198,20 @@ absl::StatusOr<DeviceNeed> SolverRunner::Check(const JobSpec& spec, const InputS
   return std::move(needs.device);
 }
 
-absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, bool read, SolverInputs* inputs) {
+absl::Status SolverRunner::AcquireInputs(const JobSpec& spec, Reading reading,
+                                         SolverInputs* inputs) {
   SPARSEFW_ASSIGN_OR_RETURN(inputs->weight,
-                            Acquire(kWeight, spec.weight, TensorKind::kWeight, read));
-  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire(kGram, spec.gram, TensorKind::kGram, read));
+                            Acquire(kWeight, spec.weight, TensorKind::kWeight, reading));
+  SPARSEFW_ASSIGN_OR_RETURN(inputs->gram, Acquire(kGram, spec.gram, TensorKind::kGram, reading));
   if (!spec.warm_saliency.empty()) {
-    SPARSEFW_ASSIGN_OR_RETURN(
-        inputs->saliency, Acquire(kWarmSaliency, spec.warm_saliency, TensorKind::kSaliency, read));
+    SPARSEFW_ASSIGN_OR_RETURN(inputs->saliency, Acquire(kWarmSaliency, spec.warm_saliency,
+                                                        TensorKind::kSaliency, reading));
   }
   if (!spec.warm_mask.empty()) {
     SPARSEFW_ASSIGN_OR_RETURN(inputs->warm_mask_tensor,
-                              Acquire(kWarmMask, spec.warm_mask, TensorKind::kMask, read));
+                              Acquire(kWarmMask, spec.warm_mask, TensorKind::kMask, reading));
   }
-  inputs->read = read;
+  inputs->read = reading.now;
   return absl::OkStatus();
 }
 
@@ -231,8 +233,8 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> SolverRunner::Prepare(const J
   auto inputs = std::make_shared<SolverInputs>();
   SPARSEFW_ASSIGN_OR_RETURN(inputs->backends, CheckOptions(spec));
   // The start of a server would take as long as all inputs are large.
-  const bool read = values == Values::kUnchecked;
-  SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, read, inputs.get()));
+  const Reading reading = {.now = values == Values::kUnchecked};
+  SPARSEFW_RETURN_IF_ERROR(AcquireInputs(spec, reading, inputs.get()));
   SPARSEFW_ASSIGN_OR_RETURN(Needs needs, CheckLayer(spec, inputs->Specs(), inputs->backends));
   inputs->rows = inputs->weight->info().spec.rows;
   inputs->cols = inputs->weight->info().spec.cols;
@@ -263,7 +265,9 @@ absl::StatusOr<JobResult> SolverRunner::Run(
     in.result_room = TensorRoom();
     in.result_room = store_->KeepRoom(ResultRoom(job.spec, *in.Specs().weight), job.owner);
   }
-  if (!in.read) SPARSEFW_RETURN_IF_ERROR(AcquireInputs(job.spec, true, &in));
+  if (!in.read) {
+    SPARSEFW_RETURN_IF_ERROR(AcquireInputs(job.spec, {.now = true, .stop = &stop}, &in));
+  }
   std::optional<Mask> warm_mask;  // not kept while the job waits
   if (in.warm_mask_tensor != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(warm_mask, in.warm_mask_tensor->mask());

@@ -63,9 +63,14 @@ class SolverRunner final : public JobRunner {
  private:
   using Handle = std::shared_ptr<const TensorHandle>;
   struct SolverInputs;
+  // Whether bytes of inputs are read, which may take minutes, and what stops that.
+  struct Reading {
+    bool now = false;
+    const StopSignal* stop = nullptr;
+  };
 
   absl::StatusOr<Handle> Acquire(std::string_view field, const std::string& name, TensorKind kind,
-                                 bool read);
+                                 Reading reading);
   // Fills `spec` from the tensor, where there is a name.
   absl::Status Describe(std::string_view field, const std::string& name, TensorKind kind,
                         std::optional<MatrixSpec>* spec);
@@ -80,8 +85,7 @@ class SolverRunner final : public JobRunner {
   // Pattern, shapes and memory, as far as the inputs are known.
   absl::StatusOr<Needs> CheckLayer(const JobSpec& spec, const InputSpecs& inputs,
                                    const std::vector<const Backend*>& backends) const;
-  // `read`: with their bytes.
-  absl::Status AcquireInputs(const JobSpec& spec, bool read, SolverInputs* inputs);
+  absl::Status AcquireInputs(const JobSpec& spec, Reading reading, SolverInputs* inputs);
   absl::Status CheckValues(const JobSpec& spec, SolverInputs* inputs);
   absl::StatusOr<JobResult> SolvePoints(const Job& job, absl::Time deadline, const Problem& problem,
                                         const Backend& backend, const TensorHandle& weight,

@@ -169,9 +169,10 @@ class TensorStore {
   absl::StatusOr<TensorInfo> GetTensor(std::string_view name);
   // A handle for a job: the tensor cannot be deleted while the handle lives. The bytes of a tensor
   // of an earlier run are checked before its first use.
-  // Errors: NotFound; DataLoss (TENSOR_CORRUPT); as Write
-  absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name) {
-    return OpenTensor(name, true);
+  // Errors: NotFound; DataLoss (TENSOR_CORRUPT); Cancelled by `stop`; as Write
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> Acquire(std::string_view name,
+                                                              const StopSignal* stop = nullptr) {
+    return OpenTensor(name, true, stop);
   }
   // The same, but without the bytes: its file is not read, nor looked at.
   // Errors: NotFound
@@ -179,7 +180,7 @@ class TensorStore {
   // A handle for a reader, which may be slow: the tensor can still be deleted.
   // Errors: as Acquire
   absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(std::string_view name) {
-    return OpenTensor(name, false);
+    return OpenTensor(name, false, nullptr);
   }
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.
@@ -263,7 +264,7 @@ class TensorStore {
   absl::StatusOr<Leftovers> FindLeftovers(const TensorCatalog::Contents& contents);
   void CheckInBackground();
   // Reads the bytes of a tensor of an earlier run where nobody has yet.
-  absl::Status Check(StoredTensor& tensor, const std::atomic<bool>* stop);
+  absl::Status Check(StoredTensor& tensor, const StopSignal* stop);
   void Report(std::string_view kind, std::string name, absl::Status cause);
 
   // create_upload.cc
@@ -290,7 +291,8 @@ class TensorStore {
   absl::StatusOr<std::shared_ptr<Upload>> FindUpload(std::string_view name);
   // Counts as a use; `held`: as a reference to the tensor too, for as long as the pointer lives.
   absl::StatusOr<std::shared_ptr<StoredTensor>> FindTensor(std::string_view name, bool held);
-  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held);
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenTensor(std::string_view name, bool held,
+                                                                 const StopSignal* stop);
 
   // finished_upload.cc: what comes for an upload that is a tensor by now.
   absl::StatusOr<std::shared_ptr<StoredTensor>> FindFinished(std::string_view upload);
@@ -331,7 +333,7 @@ class TensorStore {
   std::vector<std::string> undeleted_ ABSL_GUARDED_BY(mutex_);  // records; tried again
   absl::Time use_times_saved_ ABSL_GUARDED_BY(mutex_);
 
-  std::atomic<bool> stopping_{false};
+  StopSignal stopping_;
   std::thread checker_;
 };
 

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sparsefw::server;  // NOLINT: one function
   sparsefw::v1::CreateJobRequest request;
   if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
-  static_cast<void>(FingerprintOf(request));
+  static_cast<void>(JobDigestOf("CreateJob", request));
   const auto spec = FromProto(request.spec());
   if (!spec.ok()) return 0;
   for (const sparsefw::SweepPoint& point : PointsOf(*spec)) {
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto fingerprint = [](const JobSpec& one) {
     sparsefw::v1::CreateJobRequest whole;
     *whole.mutable_spec() = ToProto(one);
-    return FingerprintOf(whole);
+    return JobDigestOf("CreateJob", whole).now;
   };
   sparsefw::fuzz::Require(fingerprint(*again) == fingerprint(*spec),
                           "conversion to the wire and back changes nothing");

@@ -1209,7 +1209,7 @@ type ServerInfo struct {
 	MaxTensorBytes      int64                `protobuf:"varint,10,opt,name=max_tensor_bytes,json=maxTensorBytes,proto3" json:"max_tensor_bytes,omitempty"`
 	HostMemoryBytes     int64                `protobuf:"varint,11,opt,name=host_memory_bytes,json=hostMemoryBytes,proto3" json:"host_memory_bytes,omitempty"`
 	HostMemoryUsedBytes int64                `protobuf:"varint,12,opt,name=host_memory_used_bytes,json=hostMemoryUsedBytes,proto3" json:"host_memory_used_bytes,omitempty"`
-	MaxMessageBytes     int32                `protobuf:"varint,13,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
+	MaxMessageBytes     int32                `protobuf:"varint,13,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"` // 256 KiB where a call has one request
 	SuggestedChunkBytes int32                `protobuf:"varint,14,opt,name=suggested_chunk_bytes,json=suggestedChunkBytes,proto3" json:"suggested_chunk_bytes,omitempty"`
 	MaxQueuedJobs       int32                `protobuf:"varint,15,opt,name=max_queued_jobs,json=maxQueuedJobs,proto3" json:"max_queued_jobs,omitempty"`
 	QueuedJobs          int32                `protobuf:"varint,16,opt,name=queued_jobs,json=queuedJobs,proto3" json:"queued_jobs,omitempty"`

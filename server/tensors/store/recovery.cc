@@ -179,7 +179,7 @@ absl::StatusOr<TensorStore::Leftovers> TensorStore::FindLeftovers(
   return left;
 }
 
-absl::Status TensorStore::Check(StoredTensor& tensor, const std::atomic<bool>* stop) {
+absl::Status TensorStore::Check(StoredTensor& tensor, const StopSignal* stop) {
   if (!tensor.unchecked()) return absl::OkStatus();
   const absl::Status checked = tensor.CheckBytes(stop);
   if (tensor.unchecked() || !tensor.TakeReport()) return checked;
@@ -199,7 +199,7 @@ void TensorStore::CheckInBackground() {
     }
   }
   for (const std::shared_ptr<StoredTensor>& tensor : all) {
-    if (stopping_.load()) return;
+    if (stopping_.requested()) return;
     const absl::Status checked = Check(*tensor, &stopping_);
     if (!tensor->unchecked() || absl::IsCancelled(checked)) continue;
     {

@@ -29,11 +29,11 @@ constexpr int64_t kReadBytes = int64_t{1} << 20;
 
 // Nothing when it was stopped.
 absl::StatusOr<std::optional<uint32_t>> ChecksumOf(const SpoolFile& file, int64_t size,
-                                                   const std::atomic<bool>* stop) {
+                                                   const StopSignal* stop) {
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(size, kReadBytes)));
   uint32_t crc32c = 0;
   for (int64_t offset = 0; offset < size; offset += kReadBytes) {
-    if (stop != nullptr && stop->load(std::memory_order_relaxed)) return std::nullopt;
+    if (stop != nullptr && stop->requested()) return std::nullopt;
     const std::span<std::byte> part =
         std::span(buffer).first(static_cast<size_t>(std::min(kReadBytes, size - offset)));
     SPARSEFW_RETURN_IF_ERROR(file.Read(offset, part));
@@ -80,7 +80,7 @@ absl::Status StoredTensor::CheckValues(absl::FunctionRef<absl::Status()> check) 
   return *checked_;
 }
 
-absl::Status StoredTensor::CheckBytes(const std::atomic<bool>* stop) const {
+absl::Status StoredTensor::CheckBytes(const StopSignal* stop) const {
   MutexLock lock(bytes_mutex_);
   if (!unchecked_.load(std::memory_order_relaxed)) return bytes_;
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<uint32_t> crc32c,

@@ -71,7 +71,7 @@ class StoredTensor {
   // Reads the file of an earlier run, once: later calls get the same answer, calls
   // meanwhile wait for it. `stop` ends it with no answer (Cancelled); null: never.
   // Errors: DataLoss (TENSOR_CORRUPT) it is not what was written; as SpoolFile::Read
-  absl::Status CheckBytes(const std::atomic<bool>* stop) const;
+  absl::Status CheckBytes(const StopSignal* stop) const;
   // Known without reading.
   void MarkCorrupt(absl::Status why);
   bool unchecked() const { return unchecked_.load(std::memory_order_acquire); }

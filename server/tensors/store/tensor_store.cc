@@ -87,7 +87,7 @@ TensorStore::TensorStore(TensorStoreOptions options, std::shared_ptr<Spool> spoo
       use_times_saved_(options_.steady_now()) {}
 
 TensorStore::~TensorStore() {
-  stopping_.store(true);
+  stopping_.Request();
   if (checker_.joinable()) checker_.join();
   for (const auto& [number, upload] : uploads_) upload->Close();
   if (catalog_.durable()) {
@@ -286,10 +286,11 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::Hold(std::strin
   return std::make_shared<const TensorHandle>(found, nullptr);
 }
 
-absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(std::string_view name,
-                                                                            bool held) {
+absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(
+    std::string_view name, bool held, const StopSignal* stop) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, held));
-  Check(*found, nullptr).IgnoreError();  // Open gives the same answer
+  // Open gives the other answers.
+  if (const absl::Status checked = Check(*found, stop); absl::IsCancelled(checked)) return checked;
   auto handle = StoredTensor::Open(found);
   if (handle.ok()) return handle;
   MutexLock lock(mutex_);

@@ -354,3 +354,4 @@ def test_inputs_of_queued_jobs_are_read_when_their_job_runs(restarts, big_layer)
     wait_until(lambda: get().state == job_pb2.JOB_STATE_FAILED, "the job meets its damaged weight")
     error = get().error
     assert "must have the checksum" in error.message and queued.spec.weight in error.message, error
+    assert any(b"TENSOR_CORRUPT" in detail.value for detail in error.details), error

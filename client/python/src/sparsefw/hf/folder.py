@@ -82,8 +82,8 @@ def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
         )
     if "files" not in there:
         raise invalid(
-            f"{out}: exists and is not overwritten: it was written by an earlier version, which kept no list of "
-            "its files; overwrite=True (--overwrite) replaces it"
+            f"{out}: exists and is not overwritten: it was written by an earlier version, which kept no list "
+            "of its files; overwrite=True (--overwrite) replaces it"
         )
     others = sorted({*_files(out)} - {*there["files"]})
     if others:
