@@ -29,20 +29,16 @@ struct InFirst {
   }
 };
 
+// The best of a thread's rows or of all, or the two sides of an exchange.
 struct Offers {
   Offer out;
   Offer in;
+  __device__ double excess() const { return out.excess + in.excess; }
 };
 
 struct Places {
   int out;
   int in;
-};
-
-struct Pair {
-  Offer out;
-  Offer in;
-  __device__ double excess() const { return out.excess + in.excess; }
 };
 
 // Every thread of one block holds the same, but for the offers of its own rows.
@@ -53,18 +49,18 @@ class Matching {
 
   // The best exchange between two rows. Where one row has both the cheapest p and the most useful
   // q, one of the two is the second best.
-  __device__ Pair Best() const {
+  __device__ Offers Best() const {
     const Offers first = BestOfAll(BestOfThread(-1, -1));
     if (first.out.row != first.in.row) return {first.out, first.in};
     const Offers second = BestOfAll(BestOfThread(first.out.row, -1));
-    const Pair other_out = {second.out, first.in};
-    const Pair other_in = {first.out, second.in};
+    const Offers other_out = {second.out, first.in};
+    const Offers other_in = {first.out, second.in};
     return other_out.excess() < other_in.excess() ? other_out : other_in;
   }
 
   // The pair of this thread, of the rows that are not in `best`: its place in the order of pairs
   // is the thread's number.
-  __device__ Pair PairOfThread(const Pair& best) const {
+  __device__ Offers PairOfThread(const Offers& best) const {
     __shared__ Offer outs[kBlockThreads];
     __shared__ Offer ins[kBlockThreads];
     Offers mine = BestOfThread(best.out.row, best.in.row);
@@ -87,10 +83,10 @@ class Matching {
     return {outs[threadIdx.x], ins[threadIdx.x]};
   }
 
-  __device__ double Change(const Pair& pair) const {
+  __device__ double Change(const Offers& pair) const {
     return terms_[pair.out.row].out.value + terms_[pair.in.row].in.value;
   }
-  __device__ void Write(const Pair& pair, RowMove* moves) const {
+  __device__ void Write(const Offers& pair, RowMove* moves) const {
     moves[0] = {pair.out.row, terms_[pair.out.row].out.col};
     moves[1] = {pair.in.row, terms_[pair.in.row].in.col};
   }
@@ -144,12 +140,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     MatchRowsKernel(int64_t rows, const double* tolerance, const RowTerms* terms, RowMove* moves,
                     RowExchanges* exchanges) {
   const Matching matching(rows, tolerance, terms);
-  const Pair best = matching.Best();
+  const Offers best = matching.Best();
   if (!(best.excess() < 0)) {
     if (threadIdx.x == 0) exchanges->moves = 0;
     return;
   }
-  const Pair pair = matching.PairOfThread(best);
+  const Offers pair = matching.PairOfThread(best);
   // Pairs are in order: those that are made come first.
   const bool made = pair.excess() < kLeastOfBest * best.excess();
   if (made) matching.Write(pair, moves + 2 * (1 + threadIdx.x));
