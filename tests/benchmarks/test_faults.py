@@ -108,7 +108,7 @@ def test_a_program_that_does_not_start(programs, bin_folder, breaking):
 
 def test_a_hang_costs_its_own_limit_and_is_named(programs, bin_folder):
     wrap(programs, SMOKE, FOR_PART.format(part="iteration-2:4",
-                                          fault="SPARSEFW_CUDA_ON_HOST_HANG=3"))
+                                          fault="SPARSEFW_CUDA_ON_HOST_HANG=5"))
     # Three times the limits: on a busy machine only the part that hangs reaches one.
     status, result, _ = check(programs, bin_folder, "--only", "smoke", "--scale", 3)
     (item, detail), *more = failed(result, "smoke").items()
