@@ -65,7 +65,7 @@ class Metrics {
   void ChunkRejected(std::string_view reason);
   // A call that ended with an error, the client's giving up excepted.
   void RpcRefused(const absl::Status& error);
-  // A connection closed at once: no file descriptors, or beyond the limit of connections.
+  // A connection of either port that was refused, or gave up its place.
   void ConnectionRefused() { connections_refused_.Increment(); }
   void JobAccepted(const Job& job);
   // A job of an earlier process, whatever becomes of it.

@@ -47,8 +47,8 @@ class JobQueue {
 
   // Jobs of its tenant ahead of this one; 0 for a job that is not queued.
   int Position(std::string_view name) const;
-  // Of those of these jobs that are queued. One walk over the jobs of their tenants, up to the
-  // last.
+  // The same for those of these jobs that are queued, by name. One walk over the jobs of their
+  // tenants, up to the last.
   std::map<std::string, int, std::less<>> Positions(std::span<const std::string> names) const;
   size_t size() const { return places_.size(); }
   int64_t size_of(std::string_view tenant) const;

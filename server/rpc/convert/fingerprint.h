@@ -40,14 +40,14 @@ inline std::string DigestOf(std::string_view call, std::string_view bytes) {
   return DigestOf(std::string(call) + '\0' + std::string(bytes));
 }
 
-// Of the calls that make jobs.
+// For the calls that make jobs.
 template <typename Request>
 RequestDigest JobDigestOf(std::string_view call, Request request) {
   const std::string bytes = CanonicalBytes(std::move(request));
   return {DigestOf(call, bytes), DigestOf(bytes)};
 }
 
-// Of the calls that make tensors: a dtype that is left out is its default.
+// For the calls that make tensors: a dtype that is left out is its default.
 inline std::string DigestOf(v1::CreateUploadRequest request) {
   if (request.has_gram() && request.gram().gram_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     request.mutable_gram()->set_gram_dtype(v1::DATA_TYPE_F32);

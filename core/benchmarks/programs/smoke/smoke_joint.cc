@@ -41,8 +41,8 @@ void TimeSearch(Smoke& smoke, const StartingPoint& start, const EngineProblem& p
                {{"ms", seconds * 1e3}, {"exchanges", result.exchanges}});
 }
 
-// Of 25 columns of a row nine are fixed, one is kept and one outside; or of four two are kept and
-// one is outside.
+// Nine of 25 columns of a row are fixed, one is kept and one is outside; with groups two of four
+// are kept and one is outside.
 std::vector<RowWindow> Windows(int64_t rows, int64_t cols, bool groups) {
   const int64_t period = groups ? 4 : 25;
   const int64_t fixed = groups ? 0 : 9;

@@ -92,7 +92,7 @@ class Matching {
   }
 
  private:
-  // Of rows other than the two.
+  // Leaves two rows out; -1 is none.
   __device__ Offers BestOfThread(int64_t row_left_out, int64_t other_left_out) const {
     Offers best = {NoOffer(), NoOffer()};
     for (int64_t row = threadIdx.x; row < rows_; row += kBlockThreads) {

@@ -131,7 +131,7 @@ struct RowExchanges {
 // unstructured, loss 0.0812 %) and 4.0 s with a tenth (0.0813 %; docs/benchmarks/gpu-log.md).
 inline constexpr double kLeastOfBest = 0.1;
 
-// Of a round: the best exchange, and at most one more of the rows of every thread.
+// A round makes the best exchange, and at most one more for the rows of every thread.
 inline constexpr int64_t kMostMoves = 2 * (1 + 256);
 
 // Which exchanges a round makes: the best of all between two rows; then the cheapest p with the
@@ -140,7 +140,8 @@ inline constexpr int64_t kMostMoves = 2 * (1 + 256);
 // of the first. moves [kMostMoves]. `exchanges` counts them as made.
 //
 // Ties: of equal changes the one that keeps the higher row
-// Cost: one block; reads terms and tolerances three times
+// Cost: one block; reads terms and tolerances twice, three times if one row has the best
+//       term on both sides
 CudaError LaunchMatchRows(int64_t rows, const double* tolerance, const RowTerms* terms,
                           RowMove* moves, RowExchanges* exchanges, cudaStream_t stream);
 

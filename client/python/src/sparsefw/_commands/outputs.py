@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from sparsefw._files import check_absent, check_outputs
 from sparsefw.errors import invalid
 
-# Files of every model, also of one of the hub, whose folder is not there yet.
-_OF_MODELS = ("config.json", ".safetensors", ".safetensors.index.json")
-# What a run adds to the files of the model's folder.
-_ADDED = ("README.md", "sparsefw.json")
+# Files of every pruned model, also of one of the hub, whose folder is not there.
+_ALWAYS = ("README.md", "config.json", "sparsefw.json")
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 
 def connection_files(arguments: argparse.Namespace) -> list[str]:
@@ -22,7 +21,7 @@ def connection_files(arguments: argparse.Namespace) -> list[str]:
 
 
 def check_model_outputs(arguments: argparse.Namespace) -> None:
-    """Of prune-model and tune: --report and --plot. The run makes its folders, which may hold the files."""
+    """Checks --report and --plot of prune-model and tune. Folders that the run makes may hold the files."""
     named = {f"--{name}": getattr(arguments, name, None) for name in ("report", "plot")}
     outputs = {flag: path for flag, path in named.items() if path is not None}
     model = arguments.model  # of the hub: its files are in a cache
@@ -31,7 +30,7 @@ def check_model_outputs(arguments: argparse.Namespace) -> None:
     inputs = [arguments.data, *connection_files(arguments), *(os.path.join(model, name) for name in files)]
     check_outputs(outputs, inputs, made)
     if getattr(arguments, "out", None):
-        _check_apart(outputs, arguments.out, {*files, *_ADDED})
+        _check_apart(outputs, arguments.out, {*files, *_ALWAYS})
     for path in outputs.values():
         check_absent(path, arguments.overwrite or arguments.state is not None)
 
@@ -40,5 +39,5 @@ def _check_apart(outputs: Mapping[str, str], out: str, files: set[str]) -> None:
     """Raises InvalidArgument where a file would take the place of one of the pruned model."""
     for flag, path in outputs.items():
         folder, name = os.path.split(os.path.realpath(path))
-        if folder == os.path.realpath(out) and (name in files or name.endswith(_OF_MODELS)):
+        if folder == os.path.realpath(out) and (name in files or name.endswith(_WEIGHTS)):
             raise invalid(f"{flag}: {path} is a file of the pruned model and would be lost")

@@ -82,7 +82,7 @@ def translate(words: Sequence[str]) -> list[str]:
 
 
 def _value(words: Sequence[str], name: str) -> str | None:
-    """Of an option of ours: the last one counts."""
+    """The value of an option of ours: the last one counts."""
     value = None
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == name:

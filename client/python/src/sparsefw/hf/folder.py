@@ -94,7 +94,7 @@ def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    """Of a pruned model; {} where they are missing or damaged."""
+    """The facts of a pruned model; {} where they are missing or damaged."""
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
