@@ -178,8 +178,11 @@ struct Database::Pending {
 
 // A connection for one caller at a time.
 struct Database::Access {
-  // Throws SQLite::Exception.
-  Access(const std::string& path, int flags) : db(path, flags, kBusyTimeoutMs) {}
+  // What SQLite keeps for a rollback stays in memory: a container may have no folder that can be
+  // written but the state's. Throws SQLite::Exception.
+  Access(const std::string& path, int flags) : db(path, flags, kBusyTimeoutMs) {
+    db.exec("PRAGMA temp_store = MEMORY");
+  }
 
   Mutex mutex;
   Connection db ABSL_GUARDED_BY(mutex);

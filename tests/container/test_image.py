@@ -21,8 +21,9 @@ sys.path.append(str(SOURCE_DIR / "tests/integration"))
 from support.processes import HANG, wait_until  # noqa: E402
 
 IMAGE = os.environ.get("SPARSEFW_IMAGE", "localhost/sparsefw:latest")
-SOURCES = ("CMakeLists.txt", "cmake", "client/cpp", "core", "deploy/backup", "deploy/container", "deploy/debian",
-           "deploy/grafana", "deploy/prometheus", "deploy/systemd", "proto", "server", "script/bootstrap")
+SOURCES = ("CMakeLists.txt", "CMakePresets.json", "cmake", "client/CMakeLists.txt", "client/cpp", "core",
+           "deploy/backup", "deploy/container", "deploy/debian", "deploy/grafana", "deploy/prometheus",
+           "deploy/server.conf", "deploy/systemd", "proto", "server", "script/bootstrap")
 LAYER = "encoder.layer.5.attention.output.dense"
 # These work where there is no systemd, too, and inside another container.
 PODMAN = ["podman", "--cgroup-manager", "cgroupfs",

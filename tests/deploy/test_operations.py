@@ -3,9 +3,11 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -244,3 +246,59 @@ def test_a_backup_that_lacks_a_file_fails(tmp_path):
         assert sorted(map(str, (tmp_path / "backups").iterdir())) == kept
     finally:
         server.close()
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+def test_a_backup_ends_beside_commits_and_sums_that_are_replaced(tmp_path):
+    """A database of 80 MB, whose commits come faster than it is copied; the folder of backups has a blank."""
+    state, backups = tmp_path / "state", tmp_path / "of mine"
+    (state / "spool").mkdir(parents=True)
+    (tmp_path / "of").mkdir()  # not a backup
+    with sqlite3.connect(state / "sparsefw.db") as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE tensors (id TEXT, sums TEXT, complete INT, committed INT)")
+        database.execute("CREATE TABLE jobs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
+                         " WHERE i < 80) SELECT i, randomblob(1000000) AS record FROM n")
+        database.execute("INSERT INTO tensors VALUES ('gram', 'sums-0', 0, 8)")
+    (state / "spool/sums-0.part").write_bytes(bytes(1000))
+    for number in range(200):
+        (state / f"spool/a-{number:03}.tensor").write_bytes(bytes(10000))
+    stop = threading.Event()
+
+    def accumulate():
+        database = sqlite3.connect(state / "sparsefw.db", timeout=HANG)
+        number, commits = 0, 0
+        while not stop.is_set():
+            time.sleep(0.02)
+            commits += 1
+            if commits % 100:
+                database.execute("UPDATE tensors SET committed = committed + 1")
+                database.commit()
+                continue
+            number += 1
+            (state / f"spool/sums-{number}.part").write_bytes(bytes(1000))
+            database.execute("UPDATE tensors SET sums = ?", (f"sums-{number}",))
+            database.commit()
+            (state / f"spool/sums-{number - 1}.part").unlink()
+        database.close()
+
+    slow = tmp_path / "bin/cp"  # the whole spool takes longer than one sum stays
+    slow.parent.mkdir()
+    slow.write_text('#!/bin/sh\ncase "$*" in *"/spool/. "*) sleep 3 ;; esac\nexec /bin/cp "$@"\n')
+    slow.chmod(0o755)
+    thread = threading.Thread(target=accumulate)
+    thread.start()
+    try:
+        for _ in range(2):
+            done = subprocess.run([SOURCE_DIR / "deploy/backup/sparsefw-backup", state, backups, "1"], capture_output=True,
+                                  text=True, timeout=HANG, env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"})
+            assert done.returncode == 0, done.stderr
+    finally:
+        stop.set()
+        thread.join()
+    kept = Path(done.stdout.strip())
+    assert list(backups.iterdir()) == [kept] and (tmp_path / "of").is_dir()
+    assert sorted(one.name for one in kept.iterdir()) == ["sparsefw.db", "spool"]
+    with sqlite3.connect(kept / "sparsefw.db") as database:
+        (sums,) = database.execute("SELECT sums FROM tensors").fetchone()
+    assert (kept / f"spool/{sums}.part").stat().st_size == 1000

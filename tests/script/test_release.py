@@ -136,3 +136,26 @@ def test_what_is_there_already_is_not_made_again(clone):
     done = run(clone / "script/release")
     assert done.returncode == 0 and "has the release of this commit" in done.stdout, done
     assert (clone / "dist/release/file").read_text() == "made"
+
+
+def hash_of(tree, *paths):
+    return run(tree / "script/lib/tree-hash", *paths, cwd=tree)
+
+
+def test_a_tree_has_a_hash_with_and_without_git(tmp_path):
+    (tmp_path / "script/lib").mkdir(parents=True)
+    shutil.copy(ROOT / "script/lib/tree-hash", tmp_path / "script/lib")
+    for name in ("a", "z"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/made").touch()
+    unpacked = hash_of(tmp_path)
+    assert unpacked.returncode == 0 and len(unpacked.stdout) == 65, unpacked.stderr
+    (tmp_path / "build/made").write_text("anew")
+    assert hash_of(tmp_path).stdout == unpacked.stdout != hash_of(tmp_path, "a").stdout
+    for words in (["init", "-q"], ["add", "a", "z", "script"]):
+        run("git", "-C", tmp_path, *words, check=True)
+    tracked = hash_of(tmp_path, "a", "z")
+    (tmp_path / "z").unlink()  # the last one, and git still has it
+    deleted = hash_of(tmp_path, "a", "z")
+    assert deleted.returncode == 0 and len(deleted.stdout) == 65 and deleted.stdout != tracked.stdout

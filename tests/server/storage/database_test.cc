@@ -52,6 +52,18 @@ class DatabaseTest : public ::testing::Test {
   const std::string path_ = folder_.path() + "/sparsefw.db";
 };
 
+// A statement of many pages would need a temporary file, which a container without one refuses.
+TEST_F(DatabaseTest, WhatARollbackNeedsStaysInMemory) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
+  EXPECT_EQ(Ask(*database, "PRAGMA temp_store"), "2");
+  EXPECT_THAT(database->Write(Durability::kPowerLoss,
+                              [](SQLite::Database& db) {
+                                EXPECT_EQ(db.execAndGet("PRAGMA temp_store").getInt(), 2);
+                                return absl::OkStatus();
+                              }),
+              IsOk());
+}
+
 TEST_F(DatabaseTest, ANewFileIsForNobodyElsesEyes) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
