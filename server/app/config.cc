@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <istream>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -137,17 +140,21 @@ std::function<std::string(const std::string&)> OneOf(std::vector<std::string> va
   };
 }
 
+// An unset variable of a script must not leave a server without its tokens.
+std::string CheckFileName(const std::string& text) {
+  return text.empty() ? "must name a file; got an empty name" : "";
+}
+
 void AddIdentity(CLI::App& app, ServerConfig* config) {
-  app.add_option("--tls-cert", config->tls_cert, "Certificate of the server, with its chain (PEM)")
-      ->type_name("FILE");
-  app.add_option("--tls-key", config->tls_key, "Its private key (PEM)")->type_name("FILE");
-  app.add_option("--tls-client-ca", config->tls_client_ca,
-                 "CA of client certificates, which clients then need (PEM)")
-      ->type_name("FILE");
-  app.add_option("--tokens", config->tokens,
-                 "Tokens that clients may use: lines tenant:sha256[:expiry]")
-      ->type_name("FILE");
-  app.add_option("--tenants", config->tenants, "Limits and weights of tenants")->type_name("FILE");
+  const auto add = [&app](const std::string& flag, std::string& value, const std::string& help) {
+    app.add_option(flag, value, help)->type_name("FILE")->check(CheckFileName);
+  };
+  add("--tls-cert", config->tls_cert, "Certificate of the server, with its chain (PEM)");
+  add("--tls-key", config->tls_key, "Its private key (PEM)");
+  add("--tls-client-ca", config->tls_client_ca,
+      "CA of client certificates, which clients then need (PEM)");
+  add("--tokens", config->tokens, "Tokens that clients may use: lines tenant:sha256[:expiry]");
+  add("--tenants", config->tenants, "Limits and weights of tenants");
   app.add_flag("--insecure", config->insecure, "Allows --listen other than loopback without TLS");
   app.add_flag("--insecure-metrics", config->insecure_metrics,
                "Allows --metrics-listen other than loopback");
@@ -269,6 +276,37 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(OneOf({"text", "json"}));
 }
 
+// CLI11 takes the last of several values, and cuts a value at blanks, commas and "#".
+class OneValueEach final : public CLI::ConfigTOML {
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    std::set<std::string> keys;
+    for (const CLI::ConfigItem& item : found) {
+      if (item.name == "++" || item.name == "--") continue;  // begin and end of a section
+      Check(item, keys.insert(item.fullname()).second);
+    }
+    return found;
+  }
+
+  static void Check(const CLI::ConfigItem& item, bool first) {
+    const auto refuse = [&item](const std::string& rule) {
+      throw CLI::ConfigError("--config: " + item.fullname() + " must " + rule,
+                             CLI::ExitCodes::ConfigError);
+    };
+    if (!first) refuse("stand once");
+    if (item.inputs.size() > 1) {
+      refuse(absl::StrFormat("have one value, in quotes if it has blanks or commas; got %d: %s",
+                             item.inputs.size(), CLI::detail::join(item.inputs, " and ")));
+    }
+    for (const std::string& value : item.inputs) {
+      if (value.starts_with('"') || value.starts_with('\'')) {
+        refuse("have a value with two quotes and without \"#\", which begins a comment; got " +
+               value);
+      }
+    }
+  }
+};
+
 // A file for another version may have keys that this one does not know.
 std::string UnknownKey(const CLI::App& app, std::string_view message) {
   constexpr std::string_view kLibrary = "INI was not able to parse ";
@@ -293,6 +331,7 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
                        "Print the version and exit");
   app.set_config("--config", "", "File of key = value lines; the keys are the flags' names");
   app.allow_config_extras(CLI::config_extras_mode::error);
+  app.config_formatter(std::make_shared<OneValueEach>());
 
   // CLI11 would let the file win over the environment, so the environment goes
   // in front of the arguments, where a flag given later replaces it.

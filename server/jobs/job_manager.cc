@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/reason.h"
@@ -14,6 +15,7 @@ namespace sparsefw::server {
 namespace {
 
 constexpr int kGarbagePageSize = 1000;
+constexpr int kDeleteAttempts = 5;
 
 Clock& ClockOf(const JobManagerOptions& options) {
   return options.clock != nullptr ? *options.clock : RealClock();
@@ -115,9 +117,17 @@ absl::Status JobManager::Delete(std::string_view name) {
   return RemoveEnded(*job);
 }
 
-// Only the caller that deletes the job from the store discards its results.
+// Only the caller that deletes the job from the store discards its results. On a full disk they go
+// first: the store needs room to forget the job, which frees soon after.
 absl::Status JobManager::RemoveEnded(const Job& job) {
-  SPARSEFW_RETURN_IF_ERROR(parts_.store.Delete(job.name));
+  absl::Status removed = parts_.store.Delete(job.name);
+  for (int attempt = 0; absl::IsResourceExhausted(removed) && attempt < kDeleteAttempts;
+       ++attempt) {
+    DiscardResults(parts_, job);
+    absl::SleepFor(attempt * absl::Milliseconds(20));
+    removed = parts_.store.Delete(job.name);
+  }
+  SPARSEFW_RETURN_IF_ERROR(removed);
   Failpoint("job.deleted");
   table_.ForgetUnstored(job.name);
   DiscardResults(parts_, job);

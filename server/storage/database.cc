@@ -159,7 +159,8 @@ void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
 // `vacuum`: what becomes of pages that nothing uses, in a file that is empty.
 absl::Status SetUp(SQLite::Database& writer, const std::string& path, const char* vacuum) {
   SPARSEFW_RETURN_IF_ERROR(CheckOurs(writer, path));
-  Execute(writer, vacuum);
+  // It writes even what stands there already, and a start must not need room on a full disk.
+  if (Pragma(writer, "user_version") == 0) Execute(writer, vacuum);
   Execute(writer, "PRAGMA journal_mode = WAL");
   Execute(writer, "PRAGMA synchronous = FULL");
   Migrate(writer);

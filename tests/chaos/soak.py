@@ -72,6 +72,9 @@ def run(options, folder):
             worker.stopping.set()
         for worker in workers:
             worker.join(HANG)
+            assert not worker.is_alive(), "a client hangs"
+            if worker.error:
+                raise worker.error
         assert server.stop() == 0, server.log()[-2000:]
     finally:
         for worker in workers:

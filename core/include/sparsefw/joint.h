@@ -63,6 +63,15 @@ struct JointRequest {
   std::function<bool()> out_of_time = {};
   // The same for solving the weights on the mask found, which comes after it.
   std::function<bool()> solving_out_of_time = {};
+
+  // solving_out_of_time; where it ends the solving, the search has not `converged`.
+  std::function<bool()> EndOfSolving(bool* converged) const {
+    return [this, converged] {
+      const bool out = solving_out_of_time && solving_out_of_time();
+      *converged = *converged && !out;
+      return out;
+    };
+  }
 };
 
 struct JointResult {

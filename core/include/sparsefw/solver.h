@@ -154,8 +154,8 @@ struct SolveSummary {
   std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
   double damping = 0;                      // of methods with own weights: the one that was enough
   JointSummary joint = {};
-  // Result of measure_new_weights: the loss of the mask with the weights solved on it, whether or
-  // not they are the result. Empty where there was no time.
+  // Result of measure_new_weights: the loss with the new weights, or, where the result has none,
+  // with weights solved on its mask. Empty where there was no time.
   std::optional<double> new_weights_loss;
   // max_t (L(M_t) - g_t), at least 0: no mask that keeps the fixed set has a
   // smaller loss. One-shot methods take no step and report 0, which always

@@ -55,11 +55,13 @@ std::vector<double> ColumnFactors(std::span<const double> gram_diag, const Salie
     return std::vector<double>(static_cast<size_t>(cols), 1.0);
   }
   std::vector<double> factors(gram_diag.size());
-  for (size_t col = 0; col < factors.size(); ++col) {
-    factors[col] = std::sqrt(gram_diag[col]);
-    if (options.method == SaliencyMethod::kRia) {
-      factors[col] = std::pow(factors[col], options.ria_exponent);
-    }
+  std::ranges::transform(gram_diag, factors.begin(), [](double value) { return std::sqrt(value); });
+  if (options.method != SaliencyMethod::kRia || factors.empty()) return factors;
+  // A large exponent would take every small factor to 0: the largest is 1 then.
+  double largest = *std::ranges::max_element(factors);
+  if (std::pow(largest, options.ria_exponent) >= std::numeric_limits<double>::min()) largest = 1;
+  for (double& factor : factors) {
+    if (largest > 0) factor = std::pow(factor / largest, options.ria_exponent);
   }
   return factors;
 }

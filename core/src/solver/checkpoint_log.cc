@@ -64,6 +64,17 @@ std::string CheckpointTerms(const Problem& problem, const SolveOptions& options,
   return text;
 }
 
+// What the caller's scores decide: the fixed set, and ties of rounding.
+uint32_t SaliencyCrc(const SolveState& state) {
+  uint32_t crc = Crc32c(state.fixed.bytes());
+  const ConstMatrixView saliency = state.problem.saliency;
+  const size_t row_bytes = static_cast<size_t>(saliency.cols()) * SizeOf(saliency.dtype());
+  for (int64_t row = 0; row < saliency.rows(); ++row) {
+    crc = ExtendCrc32c(crc, {saliency.row_bytes(row), row_bytes});
+  }
+  return crc;
+}
+
 // Errors: FailedPrecondition (CHECKPOINT_INVALID), naming the first that differs
 absl::Status CompareTerms(std::string_view written, std::string_view wanted) {
   while (!written.empty() || !wanted.empty()) {
@@ -85,13 +96,13 @@ struct Numbers {
   int64_t last_report = 0;
   double threshold_residual = 0;
   absl::Duration elapsed;
-  int64_t fixed_crc = 0;  // the losses do not depend on the fixed set, the iterations do
+  int64_t saliency_crc = 0;  // no loss depends on it, the iterations do
 };
 
 // Calls visit with them in the order of the bytes. Another order, or number, is another format.
 template <typename Visit>
 auto VisitNumbers(Numbers& numbers, Visit&& visit) {
-  auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed, fixed_crc] =
+  auto& [next, stats, summary, fixed_kept, last_report, threshold_residual, elapsed, saliency_crc] =
       numbers;
   return visit(next, stats.iteration, stats.relaxed_loss, stats.gap, stats.step_size,
                stats.lower_bound, stats.toggled, stats.reached_gap, stats.drift,
@@ -99,7 +110,7 @@ auto VisitNumbers(Numbers& numbers, Visit&& visit) {
                summary.rounded_loss, summary.final_loss, summary.swaps, summary.stop_cause,
                summary.candidate, summary.load_time, fixed_kept, last_report, threshold_residual,
                elapsed, stats.engine.screening.epochs, stats.engine.screening.iterations,
-               stats.engine.screening.active_share, fixed_crc);
+               stats.engine.screening.active_share, saliency_crc);
 }
 
 // Each number as 8 bytes.
@@ -197,9 +208,9 @@ absl::Status CheckpointLog::RestoreState() {
       CheckSameLoss("loss of pruning everything", result.full_loss, summary.full_loss));
   SPARSEFW_RETURN_IF_ERROR(
       CheckSameLoss("warm-start loss", result.warm_start_loss, summary.warm_start_loss));
-  if (saved.fixed_crc != Crc32c(state_.fixed.bytes())) {
+  if (saved.saliency_crc != SaliencyCrc(state_)) {
     return InvalidCheckpoint(
-        "a checkpoint must be of the same saliency; it has other fixed weights");
+        "a checkpoint must be of the same saliency; it has other scores or fixed weights");
   }
   SPARSEFW_ASSIGN_OR_RETURN(result.mask, ReadMask(*resume_, "best_mask", state_.warm));
   SPARSEFW_ASSIGN_OR_RETURN(state_.last_tried, ReadMask(*resume_, "last_mask", state_.warm));
@@ -232,7 +243,7 @@ absl::Status CheckpointLog::Write(CheckpointWriter& writer, Stage next) {
                                .last_report = state_.last_report,
                                .threshold_residual = state_.threshold_residual,
                                .elapsed = state_.limits.Elapsed(),
-                               .fixed_crc = Crc32c(state_.fixed.bytes())});
+                               .saliency_crc = SaliencyCrc(state_)});
   SPARSEFW_RETURN_IF_ERROR(writer.Begin({.sweep_point = state_.given.sweep_point,
                                          .iteration = state_.stats.iteration,
                                          .stage = WordOf(next)}));

@@ -54,7 +54,10 @@ absl::Status Reconstruct(SolveState& state) {
     return absl::OkStatus();
   }
   SPARSEFW_RETURN_IF_ERROR(found.status());
-  if (!found->in_time) result.stop_cause = StopCause::kDeadline;
+  if (!found->in_time) {
+    result.stop_cause = StopCause::kDeadline;
+    state.weights_cut = true;
+  }
   // SparseGPT and ALPS have weights of their own; the better ones stand.
   if (result.weights.size() > 0 && result.reconstructed_loss <= found->loss) {
     return absl::OkStatus();
@@ -69,8 +72,9 @@ absl::Status Reconstruct(SolveState& state) {
 absl::Status MeasureNewWeights(SolveState& state) {
   if (!state.options.measure_new_weights) return absl::OkStatus();
   SolveResult& result = state.result;
+  // Weights that were cut short say nothing about the mask.
   if (result.weights.size() > 0) {
-    result.new_weights_loss = NotNegative(result.reconstructed_loss);
+    if (!state.weights_cut) result.new_weights_loss = NotNegative(result.reconstructed_loss);
     return absl::OkStatus();
   }
   const Limits& limits = state.limits;
@@ -78,7 +82,6 @@ absl::Status MeasureNewWeights(SolveState& state) {
   const absl::StatusOr<NewWeights> found = SolveWeights(state);
   if (absl::IsCancelled(found.status())) return absl::OkStatus();
   SPARSEFW_RETURN_IF_ERROR(found.status());
-  // Weights that were cut short say nothing about the mask.
   if (found->in_time) {
     result.new_weights_loss = NotNegative(std::min(found->loss, result.final_loss));
   }

@@ -38,6 +38,7 @@ struct SolveState {
   StepStats stats;
   SolveResult result;             // its mask and final_loss are the best so far
   bool fixed_kept = true;         // by that mask
+  bool weights_cut = false;       // the time ran out while weights were solved
   Mask last_tried;                // the mask whose loss is result.rounded_loss
   int64_t last_report = -1;       // its iteration
   double threshold_residual = 0;  // at the last report

@@ -75,7 +75,11 @@ absl::StatusOr<DampedFactor> FactorizeDamped(Matrix<double>& gram, int64_t size,
   std::vector<double> diagonal;
   for (int64_t i = 0; i < size; ++i) diagonal.push_back(gram(i, i));
   LiveDiagonal live = ReplaceDead(diagonal);
-  for (const int64_t column : live.dead_columns) gram(column, column) = live.mean;
+  for (const int64_t column : live.dead_columns) {
+    // Sums in float16 may flush a small diagonal entry to 0, and not those beside it.
+    for (int64_t i = 0; i < size; ++i) gram(i, column) = gram(column, i) = 0;
+    gram(column, column) = live.mean;
+  }
   InverseFactor factor(gram, size, context);
   SPARSEFW_ASSIGN_OR_RETURN(const double enough, FindDamping(damping, live.mean, [&](double added) {
                               return factor.Factorize(added);

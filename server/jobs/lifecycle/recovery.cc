@@ -79,13 +79,41 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobParts& parts
 // Whether the job is not to run again, whatever it could.
 bool IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
 
-absl::Status End(const JobParts& parts, Job job, int64_t revision, JobState state,
-                 absl::Status error) {
-  job.error = std::move(error);
+// A queued job of this process.
+std::shared_ptr<ActiveJob> Add(const JobParts& parts, Job job,
+                               std::shared_ptr<JobRunner::Inputs> inputs) {
+  // Whatever the clock was set to meanwhile.
+  const absl::Duration left =
+      std::clamp(job.deadline - parts.clock.Now(), absl::ZeroDuration(), job.spec.deadline);
+  const absl::Time deadline = parts.clock.SteadyNow() + left;
+  auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
+                                            std::move(inputs), deadline);
+  const std::shared_ptr<const Job> queued = active->Current();
+  {
+    MutexLock lock(active->mutex);
+    active->announced = true;
+  }
+  parts.table.Add(active);
+  parts.listener.OnRecovered(*queued);
+  return active;
+}
+
+absl::Status End(const JobParts& parts, StateMachine& states, Job job, int64_t revision,
+                 JobState state, absl::Status error) {
+  Job queued = job;
+  job.error = error;
   job.end_time = parts.clock.Now();
   job.expire_time = job.end_time + job.spec.result_ttl;
   ChangeState(job, state, revision);
-  SPARSEFW_RETURN_IF_ERROR(parts.store.Update(job));
+  const absl::Status stored = parts.store.Update(job);
+  // The end is kept back until there is room.
+  if (absl::IsResourceExhausted(stored)) {
+    if (queued.state == JobState::kRunning) ReturnToQueue(queued, revision);
+    states.End(Add(parts, std::move(queued), std::make_shared<JobRunner::Inputs>()),
+               JobState::kQueued, {state, std::move(error), std::nullopt});
+    return absl::OkStatus();
+  }
+  SPARSEFW_RETURN_IF_ERROR(stored);
   parts.listener.OnRecovered(job);
   parts.listener.OnEnded(job);
   return absl::OkStatus();
@@ -102,16 +130,20 @@ absl::Status Recover(const JobParts& parts, StateMachine& states, int max_attemp
   if (IsOver(job)) {
     ++recovered->cancelled;
     absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
-    return End(parts, std::move(job), revision, JobState::kCancelled, std::move(why));
+    return End(parts, states, std::move(job), revision, JobState::kCancelled, std::move(why));
   }
   absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> inputs = Prepare(parts, max_attempts, job);
   if (!inputs.ok()) {
     ++recovered->failed;
-    return End(parts, std::move(job), revision, JobState::kFailed, std::move(inputs).status());
+    return End(parts, states, std::move(job), revision, JobState::kFailed,
+               std::move(inputs).status());
   }
   if (ran) {
     ReturnToQueue(job, revision);
-    SPARSEFW_RETURN_IF_ERROR(parts.store.Update(job));
+    const absl::Status stored = parts.store.Update(job);
+    // On a full disk its start is what the store learns first.
+    if (!stored.ok() && !absl::IsResourceExhausted(stored)) return stored;
+    if (!stored.ok()) parts.listener.OnBackgroundError(job, stored);
     Failpoint("recovery.requeued");
     ++recovered->interrupted;
   }
@@ -119,20 +151,8 @@ absl::Status Recover(const JobParts& parts, StateMachine& states, int max_attemp
   // Any of the jobs that ran may be what ended the process: what is suspected most runs alone, so
   // that none is given up for another's sake.
   (*inputs)->need.alone = job.vain_attempts > 0 && job.vain_attempts == max_attempts - 1;
-  // Whatever the clock was set to meanwhile.
-  const absl::Duration left =
-      std::clamp(job.deadline - parts.clock.Now(), absl::ZeroDuration(), job.spec.deadline);
-  const absl::Time deadline = parts.clock.SteadyNow() + left;
-  const auto active = std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)),
-                                                  *std::move(inputs), deadline);
-  const std::shared_ptr<const Job> queued = active->Current();
-  {
-    MutexLock lock(active->mutex);
-    active->announced = true;
-  }
-  parts.table.Add(active);
-  parts.listener.OnRecovered(*queued);
-  states.Enqueue(active);  // ends it where a job before it has lost the device meanwhile
+  // Ends it where a job before it has lost the device meanwhile.
+  states.Enqueue(Add(parts, std::move(job), *std::move(inputs)));
   return absl::OkStatus();
 }
 

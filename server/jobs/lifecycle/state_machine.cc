@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
@@ -13,16 +14,13 @@ absl::Status StateMachine::Accept(const JobPtr& job, std::string_view request_id
                                   std::string_view fingerprint, const JobRoom& room) {
   // Added before it is stored, so that a client that finds it in a list can watch it.
   parts_.table.Add(job);
-  absl::Status stored;
+  absl::Cleanup remove = [&] { parts_.table.Remove(job->name); };  // also where memory runs out
   {
     // A drain that finds it waits, since it could not change what is not stored yet.
     MutexLock lock(job->mutex);
-    stored = parts_.store.Insert(*job->job, request_id, fingerprint, room);
+    SPARSEFW_RETURN_IF_ERROR(parts_.store.Insert(*job->job, request_id, fingerprint, room));
   }
-  if (!stored.ok()) {
-    parts_.table.Remove(job->name);
-    return stored;
-  }
+  std::move(remove).Cancel();
   Failpoint("job.accepted");
   Announce(*job);
   Enqueue(job);

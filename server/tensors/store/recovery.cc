@@ -191,15 +191,17 @@ absl::Status TensorStore::Check(StoredTensor& tensor, const StopSignal* stop) {
 }
 
 void TensorStore::CheckInBackground() {
-  StoredTensors all;
+  std::vector<std::weak_ptr<StoredTensor>> all;  // room goes with what is deleted meanwhile
   {
     MutexLock lock(mutex_);
     for (const auto& [number, tensor] : tensors_) {
       if (tensor->unchecked()) all.push_back(tensor);
     }
   }
-  for (const std::shared_ptr<StoredTensor>& tensor : all) {
+  for (const std::weak_ptr<StoredTensor>& one : all) {
     if (stopping_.requested()) return;
+    const std::shared_ptr<StoredTensor> tensor = one.lock();
+    if (tensor == nullptr) continue;
     const absl::Status checked = Check(*tensor, &stopping_);
     if (!tensor->unchecked() || absl::IsCancelled(checked)) continue;
     {

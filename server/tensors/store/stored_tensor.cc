@@ -1,9 +1,11 @@
 #include "server/tensors/store/stored_tensor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "server/tensors/tensor_spec.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/reason.h"
@@ -26,6 +28,7 @@ TensorInfo MakeInfo(const Origin& origin, const CompleteTensor& content, absl::T
 }
 
 constexpr int64_t kReadBytes = int64_t{1} << 20;
+constexpr auto kLookAtStop = std::chrono::milliseconds(20);  // of who waits for another's check
 
 // Nothing when it was stopped.
 absl::StatusOr<std::optional<uint32_t>> ChecksumOf(const SpoolFile& file, int64_t size,
@@ -81,11 +84,25 @@ absl::Status StoredTensor::CheckValues(absl::FunctionRef<absl::Status()> check) 
 }
 
 absl::Status StoredTensor::CheckBytes(const StopSignal* stop) const {
-  MutexLock lock(bytes_mutex_);
-  if (!unchecked_.load(std::memory_order_relaxed)) return bytes_;
+  const auto stopped = [] { return absl::CancelledError("the check was stopped"); };
+  {
+    MutexLock lock(bytes_mutex_);
+    while (checking_) {
+      if (stop != nullptr && stop->requested()) return stopped();
+      bytes_checked_.WaitFor(bytes_mutex_, kLookAtStop);
+    }
+    if (!unchecked_.load(std::memory_order_relaxed)) return bytes_;
+    checking_ = true;
+  }
+  const absl::Cleanup done = [this] {
+    MutexLock lock(bytes_mutex_);
+    checking_ = false;
+    bytes_checked_.NotifyAll();
+  };
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<uint32_t> crc32c,
                             ChecksumOf(*content_.file, info_.byte_size, stop));
-  if (!crc32c.has_value()) return absl::CancelledError("the check was stopped");
+  if (!crc32c.has_value()) return stopped();
+  MutexLock lock(bytes_mutex_);
   if (*crc32c != info_.crc32c) {
     bytes_ = Refuse(absl::StatusCode::kDataLoss, "TENSOR_CORRUPT",
                     "%s must have the checksum 0x%08x that it was stored with; its file has "
@@ -112,8 +129,8 @@ absl::StatusOr<std::shared_ptr<const MappedBytes>> StoredTensor::Map() const {
 }
 
 absl::StatusOr<std::shared_ptr<const TensorHandle>> StoredTensor::Open(
-    std::shared_ptr<const StoredTensor> tensor) {
-  SPARSEFW_RETURN_IF_ERROR(tensor->CheckBytes(nullptr));
+    std::shared_ptr<const StoredTensor> tensor, const StopSignal* stop) {
+  SPARSEFW_RETURN_IF_ERROR(tensor->CheckBytes(stop));
   SPARSEFW_ASSIGN_OR_RETURN(auto mapped, tensor->Map());
   return std::make_shared<const TensorHandle>(std::move(tensor), std::move(mapped));
 }

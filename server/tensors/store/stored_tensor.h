@@ -76,9 +76,9 @@ class StoredTensor {
   void MarkCorrupt(absl::Status why);
   bool unchecked() const { return unchecked_.load(std::memory_order_acquire); }
 
-  // A handle that keeps `tensor` until its bytes are unmapped.
+  // A handle that keeps `tensor` until its bytes are unmapped. Errors: as CheckBytes
   static absl::StatusOr<std::shared_ptr<const TensorHandle>> Open(
-      std::shared_ptr<const StoredTensor> tensor);
+      std::shared_ptr<const StoredTensor> tensor, const StopSignal* stop);
   // True for the first caller.
   bool TakeReport() { return !reported_.exchange(true); }
 
@@ -99,6 +99,8 @@ class StoredTensor {
   mutable Mutex map_mutex_;
   mutable std::weak_ptr<const MappedBytes> mapped_ ABSL_GUARDED_BY(map_mutex_);
   mutable Mutex bytes_mutex_;
+  mutable CondVar bytes_checked_;
+  mutable bool checking_ ABSL_GUARDED_BY(bytes_mutex_) = false;  // a caller reads the file
   mutable absl::Status bytes_ ABSL_GUARDED_BY(bytes_mutex_);
   mutable Mutex check_mutex_;
   mutable std::optional<absl::Status> checked_ ABSL_GUARDED_BY(check_mutex_);

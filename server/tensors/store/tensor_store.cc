@@ -291,8 +291,8 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, held));
   // Open gives the other answers.
   if (const absl::Status checked = Check(*found, stop); absl::IsCancelled(checked)) return checked;
-  auto handle = StoredTensor::Open(found);
-  if (handle.ok()) return handle;
+  auto handle = StoredTensor::Open(found, stop);
+  if (handle.ok() || absl::IsCancelled(handle.status())) return handle;
   MutexLock lock(mutex_);
   // Deleted meanwhile: no wonder that it could not be opened.
   if (tensors_.Find(found->origin().id) == nullptr) return TensorNotFound(name);

@@ -1,6 +1,7 @@
 // The store's creation of uploads: admission and idempotency.
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
 #include "server/tensors/tensor_spec.h"
@@ -77,6 +78,10 @@ absl::StatusOr<TensorStore::Existing> TensorStore::FindOrAdd(const Request& requ
   const bool recorded = catalog_.durable() && request.life == UploadLife::kResumable;
   SPARSEFW_ASSIGN_OR_RETURN(ContentRoom room, ReserveUpload(request, id, recorded, disk_beside));
   SPARSEFW_RETURN_IF_ERROR(accounts_.OpenUpload(request.body.owner.tenant));
+  absl::Cleanup undo = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {  // where memory runs out
+    accounts_.CloseUpload(request.body.owner.tenant);
+    requests_.erase({request.body.owner.tenant, std::string(request.id)});
+  };
   Origin origin;
   origin.id = id;
   origin.owner = request.body.owner;
@@ -92,6 +97,7 @@ absl::StatusOr<TensorStore::Existing> TensorStore::FindOrAdd(const Request& requ
     requests_.emplace(std::pair(request.body.owner.tenant, request.id), Entry{request.body, id});
   }
   uploads_.Insert(upload);
+  std::move(undo).Cancel();
   return upload;
 }
 

@@ -1,5 +1,6 @@
 // The joint search where something is missing: rank, weights, time; and with any number of threads.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -124,6 +125,30 @@ TEST_P(JointLimitsTest, OutOfTimeReturnsTheBestSoFar) {
       last = searched.result.loss;
     }
     EXPECT_GT(ended_early, 3);
+  }
+}
+
+// What was reserved for solving and losses is used for them.
+TEST_P(JointLimitsTest, TimeThatRunsOutAfterTheSearchCutsNothing) {
+  SPARSEFW_NEED_DEVICE(GetParam());
+  const RandomLayer layer = MakeRandomLayer({.rows = 6, .cols = 48, .seed = 9});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const StartingPoint start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), Pattern::PerRow(0.6), {}, 0));
+  for (const bool enough : {true, false}) {
+    std::atomic<bool> solving = false;
+    const auto asked = [&] {
+      solving = true;
+      return !enough;
+    };
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched searched,
+                                  Search(GetParam(), start,
+                                         {.options = {},
+                                          .out_of_time = [&] { return solving.load(); },
+                                          .threads = 1,
+                                          .solving_out_of_time = asked}));
+    EXPECT_TRUE(solving);
+    EXPECT_EQ(searched.result.converged, enough);
   }
 }
 

@@ -51,6 +51,7 @@ struct SearchArgs {
   int threads = 2;
   const StopSignal* stop = nullptr;
   const Matrix<float>* weights = nullptr;  // of the start; null: as the engine reconstructs them
+  std::function<bool()> solving_out_of_time = {};
 };
 
 inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& start,
@@ -64,11 +65,13 @@ inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& sta
     SPARSEFW_ASSIGN_OR_RETURN(searched.start_weights, engine->Reconstruct(start.warm, {}));
   }
   SPARSEFW_ASSIGN_OR_RETURN(searched.start_loss, engine->LossOfWeights(searched.start_weights));
-  SPARSEFW_ASSIGN_OR_RETURN(searched.result,
-                            engine->SearchJointly(start.warm, {.options = args.options,
-                                                               .fixed = &start.fixed,
-                                                               .weights = &searched.start_weights,
-                                                               .out_of_time = args.out_of_time}));
+  SPARSEFW_ASSIGN_OR_RETURN(
+      searched.result,
+      engine->SearchJointly(start.warm, {.options = args.options,
+                                         .fixed = &start.fixed,
+                                         .weights = &searched.start_weights,
+                                         .out_of_time = args.out_of_time,
+                                         .solving_out_of_time = args.solving_out_of_time}));
   return searched;
 }
 

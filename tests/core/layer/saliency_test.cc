@@ -155,6 +155,25 @@ TEST(SaliencyTest, NoScaleOfTheInputsChangesTheOrder) {
   }
 }
 
+// The factors of small entries would all be 0.
+TEST(SaliencyTest, AnExponentThatUnderflowsKeepsTheOrder) {
+  const RandomLayer layer = MakeRandomLayer({.rows = 12, .cols = 40, .seed = 3});
+  std::vector<double> diagonal = DiagonalOf(layer.gram);
+  for (size_t col = 0; col < diagonal.size(); ++col) {
+    diagonal[col] = std::ldexp(1 + 1e-3 * static_cast<double>(col), -10);
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const Matrix<float> scores,
+      ComputeSaliency(layer.weights.view(), diagonal, {SaliencyMethod::kRia, 200}));
+  for (double& value : diagonal) value = std::ldexp(value, 10);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const Matrix<float> same,
+      ComputeSaliency(layer.weights.view(), diagonal, {SaliencyMethod::kRia, 200}));
+  const Pattern half = Pattern::Unstructured(0.5);
+  EXPECT_EQ(*TopScores(scores.view(), half), *TopScores(same.view(), half));
+  EXPECT_GT(scores(0, 39), 0);
+}
+
 TEST(SaliencyTest, MagnitudeNeedsNoGram) {
   const RandomLayer layer = MakeRandomLayer({.rows = 2, .cols = 3});
   SPARSEFW_EXPECT_OK(ComputeSaliency(layer.weights.view(), {}, {SaliencyMethod::kMagnitude}));

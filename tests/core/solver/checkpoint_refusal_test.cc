@@ -143,6 +143,12 @@ TEST_F(CheckpointTest, AnotherSaliencyIsRefused) {
   SPARSEFW_EXPECT_OK(Solve(good));
   for (float& score : saliency.span()) score = -score;
   ExpectRefused(good, "saliency");
+  // With nothing fixed it decides ties of rounding all the same.
+  options_.alpha = 0;
+  const std::vector<std::byte> unfixed = FirstCheckpoint();
+  SPARSEFW_EXPECT_OK(Solve(unfixed));
+  for (float& score : saliency.span()) score = -score;
+  ExpectRefused(unfixed, "saliency");
 }
 
 TEST_F(CheckpointTest, AnotherEngineIsRefused) {

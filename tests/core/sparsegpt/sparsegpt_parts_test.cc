@@ -171,6 +171,7 @@ TEST(DampingTest, DeadColumnsGetTheMeanAndCountForNone) {
   Matrix<double> gram(4, 4);
   gram(0, 0) = 2;
   gram(2, 2) = 4;
+  gram(2, 3) = gram(3, 2) = 0.1;
   const ParallelContext context(0, nullptr);
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DampedFactor factor, FactorizeDamped(gram, 4, 0.5, context));
   EXPECT_THAT(factor.dead_columns, ElementsAre(1, 3));

@@ -132,7 +132,7 @@ def test_server_killed_during_an_upload(start_server, folder):
     layer = Layer(folder, d_out=2048, d_in=2048, seed=3, tokens=64)
     server = start_server()
     process = Cli(server.address).start(*layer.submit(*ENDLESS, "--retry-for", "3s"))
-    wait_until(lambda: any((server.state_dir / "spool").rglob("*")), "upload begins")
+    wait_until(lambda: any((server.state_dir / "spool").glob("*.part")), "upload begins")
     server.process.kill()
     done = finish(process)
     assert done.code == 3 and server.address in done.sentence
@@ -244,6 +244,33 @@ def test_full_spool_disk(start_server, folder):
         cli.run(*small.submit("--method", "wanda")).expect(0)
         assert server.process.poll() is None
         assert cli.run("info").code == 0
+        assert server.stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_full_disk_of_the_database(start_server, folder):
+    """As docs/operations.md says: the server starts there, and deleting jobs makes room."""
+    layer = Layer(folder, d_out=1024, d_in=1024, seed=5, tokens=32)
+    with small_disk(folder / "disk", "32m") as disk:
+        server = start_server("--state-dir", disk / "state")
+        first, second = (Cli(server.address).run(*layer.submit("--method", "wanda", "--json", "--overwrite")).expect(0)
+                         .json()["job"] for _ in range(2))
+        with contextlib.suppress(OSError), (disk / "rest").open("wb", buffering=0) as rest:
+            while True:
+                rest.write(bytes(4096))
+        done = Cli(server.address).run(*layer.submit("--method", "wanda", "--overwrite"))
+        done.refused(3, "No space left")
+        Cli(server.address).run("delete", first).expect(0)
+        with contextlib.suppress(OSError), (disk / "rest").open("ab", buffering=0) as rest:
+            while True:
+                rest.write(bytes(4096))
+        server.process.kill()
+        server = start_server("--state-dir", disk / "state")
+        cli = Cli(server.address)
+        cli.run("delete", second).expect(0)
+        assert cli.run("list", "--json").json()["jobs"] == []
+        (disk / "rest").unlink()
+        cli.run(*layer.submit("--method", "wanda", "--overwrite")).expect(0)
         assert server.stop() == 0
 
 

@@ -30,3 +30,4 @@ def start_server(folder):
     yield start
     for server in servers:
         server.close()
+        server.expect_no_crash()

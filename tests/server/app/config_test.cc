@@ -124,6 +124,12 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
                                          "64MiB",
                                          "--max-result-ttl",
                                          "48h",
+                                         "--connection-memory",
+                                         "3GiB",
+                                         "--peer-memory",
+                                         "1GiB",
+                                         "--solve-memory",
+                                         "6GiB",
                                          "--starvation-limit",
                                          "90s",
                                          "--drain-grace",
@@ -152,12 +158,44 @@ TEST_F(ConfigTest, EveryFlagIsTaken) {
   EXPECT_EQ(config.jobs.starvation_limit, absl::Seconds(90));
   EXPECT_EQ(config.jobs.max_queued_jobs, 7);
   EXPECT_EQ(config.tensors.max_tensors, 17);
+  EXPECT_EQ(config.jobs.max_job_bytes, 64 << 20);
+  EXPECT_EQ(config.jobs.max_result_ttl, absl::Hours(48));
+  EXPECT_EQ(config.connection_memory_bytes, int64_t{3} << 30);
+  EXPECT_EQ(config.peer_memory_bytes, int64_t{1} << 30);
+  EXPECT_EQ(config.solve_memory_bytes, int64_t{6} << 30);
+  ExpectBad({"--peer-memory", "3GiB"}, "must be at most --connection-memory");
   EXPECT_EQ(config.drain_grace, absl::Seconds(90));
   EXPECT_EQ(config.tensors.upload_idle_ttl, absl::Seconds(5));
   EXPECT_EQ(config.gc_interval, absl::Milliseconds(250));
   EXPECT_EQ(config.gpu_metrics_period, absl::Minutes(1));
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.log_format, "json");
+}
+
+TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
+  for (const auto& [line, words] : std::map<std::string, std::string>{
+           {"drain-grace = 1m 30s", "drain-grace must have one value, in quotes"},
+           {"device = cuda:0,1", "device must have one value"},
+           {"workers = [4,2]", "workers must have one value"},
+           {"host-memory = \"8GiB\" 3", "host-memory must have one value"},
+           {"spool-dir = /tmp/my spool", "got 2: /tmp/my and spool"},
+           {"spool-dir = \"/tmp/a#b\"", "spool-dir must have a value with two quotes"},
+           {"workers = 2\nworkers = 3", "workers must stand once"}}) {
+    ExpectBad({"--config", WriteFile(line + "\n")}, words);
+  }
+  const auto quoted =
+      MustParse({"--config", WriteFile("drain-grace = \"1m30s\"\nspool-dir = '/tmp/my "
+                                       "spool'\ndevice = \"cuda:0,1\"\ninsecure = true\n")});
+  EXPECT_EQ(quoted.tensors.spool_dir, "/tmp/my spool");
+  EXPECT_EQ(quoted.device, "cuda:0,1");
+  EXPECT_TRUE(quoted.insecure);
+}
+
+TEST_F(ConfigTest, AnEmptyNameOfAFileIsRefused) {
+  for (const char* flag : {"--tokens", "--tenants", "--tls-client-ca", "--tls-cert", "--tls-key"}) {
+    ExpectBad({flag, ""}, "must name a file; got an empty name");
+  }
+  ExpectBad({"--config", WriteFile("tokens = \"\"\n")}, "must name a file");
 }
 
 TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFile) {

@@ -1,4 +1,5 @@
 // Jobs that outlive the process: the start of the next one.
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,39 @@ TEST_F(RecoveryTest, AWatcherThatSawLostProgressMissesNoState) {
   runner_.WaitForRun(0);
   EXPECT_THAT(Watch("jobs/a", 700)->states(),
               ElementsAre(JobState::kRunning, JobState::kQueued, JobState::kRunning));
+}
+
+// Who may delete something again, once the server runs.
+TEST_F(RecoveryTest, AFullDiskDoesNotStopAStart) {
+  Job cancelled = Left("jobs/cancelled", JobState::kRunning, 1);
+  cancelled.cancel_requested = true;
+  Store(cancelled);
+  Store(Left("jobs/a", JobState::kRunning, 1));
+  std::atomic<bool> full = true;
+  store_.update_fault = [&full](const Job&) {
+    return full ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  };
+  const RecoveredJobs recovered = Recover();
+  EXPECT_EQ(recovered.queued, 1);
+  EXPECT_EQ(recovered.cancelled, 1);
+  EXPECT_EQ(Get("jobs/a").state, JobState::kQueued);
+  EXPECT_EQ(store_.Get("jobs/cancelled")->state, JobState::kRunning);
+  full = false;
+  EXPECT_EQ(runner_.WaitForRun(0).name, "jobs/a");
+  RunTo("jobs/a", ResultWith(StopCause::kIterations));
+  manager_->CollectGarbage();
+  EXPECT_EQ(store_.Get("jobs/cancelled")->state, JobState::kCancelled);
+  EXPECT_EQ(store_.Get("jobs/a")->attempts, 2);
+}
+
+TEST_F(RecoveryTest, OnAFullDiskResultsGoBeforeTheirJob) {
+  const Job job = SubmitRunning();
+  RunTo(job.name, ResultWith(StopCause::kIterations));
+  store_.delete_fault = [this](std::string_view) {
+    return runner_.discarded().empty() ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  };
+  EXPECT_THAT(manager_->Delete(job.name), testing::IsOk());
+  EXPECT_THAT(manager_->Get(job.name), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(RecoveryTest, AttemptsAreLimited) {

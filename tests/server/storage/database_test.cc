@@ -52,6 +52,14 @@ class DatabaseTest : public ::testing::Test {
   const std::string path_ = folder_.path() + "/sparsefw.db";
 };
 
+// A write at the start would need room on a full disk.
+TEST_F(DatabaseTest, OpeningItAgainWritesNothing) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto first, Database::Open(path_));
+  const auto size = std::filesystem::file_size(path_ + "-wal");
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto second, Database::Open(path_));
+  EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), size);
+}
+
 // A statement of many pages would need a temporary file, which a container without one refuses.
 TEST_F(DatabaseTest, WhatARollbackNeedsStaysInMemory) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto database, Database::Open(path_));

@@ -47,14 +47,18 @@ class Faults {
     MutexLock lock(mutex_);
     return syncs_;
   }
-  // Whoever creates or writes a file from now on waits.
+  // Whoever creates or writes a file from now on waits; or who reads one.
   void Stop() {
     MutexLock lock(mutex_);
     stopped_ = true;
   }
+  void StopReading() {
+    MutexLock lock(mutex_);
+    reading_stopped_ = true;
+  }
   void Go() {
     MutexLock lock(mutex_);
-    stopped_ = false;
+    stopped_ = reading_stopped_ = false;
     changed_.NotifyAll();
   }
   void AwaitStopped(int callers) {
@@ -64,11 +68,12 @@ class Faults {
 
   absl::Status OnCreate() {
     MutexLock lock(mutex_);
-    WaitWhileStopped();
+    WaitWhile(stopped_);
     return create_;
   }
   absl::Status OnMap() {
     MutexLock lock(mutex_);
+    WaitWhile(reading_stopped_);
     return map_;
   }
   absl::Status OnSync() {
@@ -80,7 +85,7 @@ class Faults {
   // How much of it is written, and what comes then.
   std::pair<size_t, absl::Status> OnWrite(size_t size) {
     MutexLock lock(mutex_);
-    WaitWhileStopped();
+    WaitWhile(stopped_);
     const auto wanted = static_cast<int64_t>(size);
     const int64_t allowed = std::min(wanted, writable_);
     if (writable_ != kNever) writable_ -= allowed;
@@ -88,10 +93,10 @@ class Faults {
   }
 
  private:
-  void WaitWhileStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void WaitWhile(const bool& stopped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ++waiting_;
     changed_.NotifyAll();
-    while (stopped_) changed_.Wait(mutex_);
+    while (stopped) changed_.Wait(mutex_);
     --waiting_;
   }
 
@@ -105,6 +110,7 @@ class Faults {
   absl::Status one_sync_ ABSL_GUARDED_BY(mutex_);
   int syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reading_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

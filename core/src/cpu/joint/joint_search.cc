@@ -37,7 +37,7 @@ class JointSearch {
         }) {}
 
   JointRows& found() { return rows_; }
-  bool converged() { return converged_ && !budget_.Spent(); }
+  bool converged() const { return converged_; }
 
   absl::Status Prepare() {
     SPARSEFW_ASSIGN_OR_RETURN(layer_,
@@ -98,7 +98,7 @@ class JointSearch {
     absl::StatusOr<Matrix<float>> solved =
         ReconstructWeights(kPrecision, problem_, given_scale_, rows_.result().mask,
                            {&rows_.result().weights, request_.options.damping},
-                           request_.solving_out_of_time, context_);
+                           request_.EndOfSolving(&converged_), context_);
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();
     SPARSEFW_RETURN_IF_ERROR(solved.status());
     rows_.result().weights = *std::move(solved);

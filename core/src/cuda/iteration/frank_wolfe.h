@@ -125,8 +125,7 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
 template <typename Real>
 void LayOut(IterateView<Real>& it, DeviceArrays& arrays);
 
-// Bytes on the device that an iteration holds beside the layer, from its first
-// Round on.
+// Bytes on the device that an iteration holds beside the layer, from its first Round on.
 template <typename Real>
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols);
 // On top of them while the recurrences are compared with a dense product.

@@ -144,9 +144,8 @@ CudaError LaunchBeginStep(StepState* state, const StepOptions& options, cudaStre
 template <typename Real>
 CudaError LaunchBeginIteration(const IterateView<Real>& it, cudaStream_t stream);
 
-// round(M_t) with the fixed set into `mask`, ties by `saliency` [rows, stride];
-// it.partial begins with ||M_t - round(M_t)||_1 of every block that
-// RoundingBlocks counts.
+// round(M_t) with the fixed set into `mask`, ties by `saliency` [rows, stride]; it.partial begins
+// with ||M_t - round(M_t)||_1 of every block that RoundingBlocks counts.
 template <typename Real>
 CudaError LaunchRound(const IterateView<Real>& it, const float* saliency, BitWord* mask,
                       cudaStream_t stream);

@@ -51,8 +51,7 @@ class ToggleHistory {
   // Takes what has been recorded before `iteration`, the stream being idle.
   void LearnUpTo(int64_t iteration);
 
-  // Toggles an iteration that the decision for an epoch rests on. Learn(epoch - 2)
-  // was true.
+  // Toggles an iteration that the decision for an epoch rests on. Learn(epoch - 2) was true.
   double TogglesFor(int64_t epoch) const;
 
   // After LearnUpTo; Restore after Create.

@@ -41,7 +41,7 @@ class JointSearch {
         budget_(context, request.out_of_time) {}
 
   JointRows& found() { return rows_; }
-  bool converged() { return converged_ && !budget_.Spent(); }
+  bool converged() const { return converged_; }
 
   absl::Status Prepare() {
     SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
@@ -82,13 +82,14 @@ class JointSearch {
     });
     BatchSearch<Real> search(layer_, products_.data(), rows_, budget_, host_, context_);
     SPARSEFW_RETURN_IF_ERROR(search.Allocate());
-    for (int64_t first = 0; first < rows() && !budget_.Spent();) {
+    int64_t first = 0;
+    while (first < rows() && !budget_.Spent()) {
       SPARSEFW_ASSIGN_OR_RETURN(
           const int64_t searched,
           search.Run(windows, std::span<const int64_t>(order).subspan(Index(first))));
       first += searched;
     }
-    converged_ = search.converged();
+    converged_ = first == rows() && search.converged();
     products_.Reset();
     return absl::OkStatus();
   }
@@ -98,8 +99,9 @@ class JointSearch {
   absl::Status SolveWeights() {
     absl::StatusOr<Matrix<float>> solved = absl::CancelledError("");
     if (!context_.stopped()) {
-      solved = ReconstructWeights(problem_, layer_, scale_, rows_.result().mask,
-                                  &rows_.result().weights, request_.solving_out_of_time, context_);
+      solved =
+          ReconstructWeights(problem_, layer_, scale_, rows_.result().mask, &rows_.result().weights,
+                             request_.EndOfSolving(&converged_), context_);
     }
     SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal_, layer_, context_.stream()));
     if (absl::IsCancelled(solved.status())) return absl::OkStatus();

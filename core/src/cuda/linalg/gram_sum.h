@@ -1,5 +1,4 @@
-// The launches of Gram accumulation. The sum [d_in, d_in] is kept in its upper
-// triangle.
+// The launches of Gram accumulation. The sum [d_in, d_in] is kept in its upper triangle.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_GRAM_SUM_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_GRAM_SUM_H_
 

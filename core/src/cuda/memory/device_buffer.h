@@ -24,8 +24,7 @@ namespace sparsefw::cuda {
 // Errors: ResourceExhausted (OUT_OF_MEMORY)
 absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream);
 
-// Gives back to the driver what the pool of the current device keeps unused.
-// Waits for the stream.
+// Gives back to the driver what the pool of the current device keeps unused. Waits for the stream.
 absl::Status TrimMemoryPool(cudaStream_t stream);
 
 // `size` elements on the current device; uninitialised. Allocated and freed in

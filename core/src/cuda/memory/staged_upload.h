@@ -1,9 +1,8 @@
 // Copies from pageable memory of the host, through pinned memory.
 //
-// The driver would stage such a copy too, but waits for the stream before it and
-// keeps the calling thread until the last byte has left. Here the host fills one
-// pinned buffer while the other is on its way, and what runs on the device
-// beside it, on other streams above all, goes on.
+// The driver would stage such a copy too, but waits for the stream before it and keeps the calling
+// thread until the last byte has left. Here the host fills one pinned buffer while the other is on
+// its way, and what runs on the device beside it, on other streams above all, goes on.
 #ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_STAGED_UPLOAD_H_
 #define SPARSEFW_CORE_SRC_CUDA_MEMORY_STAGED_UPLOAD_H_
 

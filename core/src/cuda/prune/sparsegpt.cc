@@ -141,15 +141,23 @@ class DeviceSweep {
   int64_t shared_bytes_ = 0;
 };
 
-// A dead input gets the mean of the others' diagonal, and its weights become 0.
+// A dead input gets the mean of the others' diagonal and nothing beside it, as sparsegpt/damping.h
+// says; its weights become 0.
 absl::Status ReplaceDeadInputs(DeviceLayer<double>& layer, const std::vector<double>& diagonal,
                                const std::vector<int64_t>& dead, const ExecutionContext& context) {
   if (dead.empty()) return absl::OkStatus();
   const cudaStream_t stream = context.stream();
-  SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal, layer, stream));
+  const size_t row_bytes = static_cast<size_t>(layer.stride) * sizeof(double);
   std::vector<double> factors(diagonal.size(), 1.0);
-  for (const int64_t column : dead) factors[static_cast<size_t>(column)] = 0;
+  for (const int64_t column : dead) {
+    factors[static_cast<size_t>(column)] = 0;
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(layer.gram.data() + column * layer.stride, 0, row_bytes, stream));
+  }
   SPARSEFW_ASSIGN_OR_RETURN(const auto values, context.Upload(factors));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchScaleColumns(layer.gram.data(), values.data(), layer.cols,
+                                                   layer.cols, layer.stride, stream));
+  SPARSEFW_RETURN_IF_ERROR(UploadDiagonal(diagonal, layer, stream));
   return ToStatus(LaunchScaleColumns(layer.weights.data(), values.data(), layer.rows, layer.cols,
                                      layer.stride, stream));
 }

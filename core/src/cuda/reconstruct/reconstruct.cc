@@ -49,9 +49,8 @@ void LayOut(int64_t rows, GradientMemory<Real>& memory, DeviceArrays& arrays) {
 
 // Solves G_SS d = r_S for every row of a panel, S the row's kept columns.
 //
-// Rows that are done are left alone, and leave the product once they are half
-// of it, so that the last slow ones cost little. Which rows take part in a
-// product does not touch the others.
+// Rows that are done are left alone, and leave the product once they are half of it, so that the
+// last slow ones cost little. Which rows take part in a product does not touch the others.
 //
 // Memory: 4 * sizeof(Real) * rows * stride bytes on the device, and symmetric_product.h
 template <typename Real>

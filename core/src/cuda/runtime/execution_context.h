@@ -22,8 +22,7 @@
 
 namespace sparsefw::cuda {
 
-// Bytes of cuBLAS' workspace; the small one is enough for layers of which no
-// product takes long.
+// Bytes of cuBLAS' workspace; the small one is enough for layers of which no product takes long.
 inline constexpr int64_t kSmallWorkspaceBytes = int64_t{4} << 20;
 inline constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // recommended for Hopper
 

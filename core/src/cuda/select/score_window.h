@@ -48,8 +48,7 @@ SPARSEFW_HOST_DEVICE inline void BeginInWindow(Selection& selection, const Windo
   selection.within = 1;
 }
 
-// The result of the selection, for the next pass. `threshold`: the score of the
-// threshold's key.
+// The result of the selection, for the next pass. `threshold`: the score of the threshold's key.
 SPARSEFW_HOST_DEVICE inline void MoveWindow(WindowPass& pass, const Selection& selection,
                                             double threshold) {
   ScoreWindow<double>& window = pass.window;

@@ -190,8 +190,7 @@ inline int64_t DigitBlocks(int64_t entries) {
   return blocks < kMostBlocks ? blocks : kMostBlocks;
 }
 
-// Selects `wanted` keys (fewer where fewer are not 0). `windowed`: a window's
-// pass has come before.
+// Selects `wanted` keys (fewer where fewer are not 0). `windowed`: a window's pass has come before.
 template <typename Source, typename Real>
 CudaError SelectWhole(const Source& source, const IterateView<Real>& it, int64_t wanted,
                       bool windowed, const BitWord* also, BitWord* bits, cudaStream_t stream) {

@@ -3,11 +3,10 @@
 //
 // Within rows, until no exchange inside a row lowers the loss:
 //
-// Wide groups (LaunchSweepRows): sweeps over a group of a row. For every kept p,
-// those that cost least on their own first, the best of all q is exchanged for
-// it if that lowers the loss. A sweep that exchanges nothing has tried every
-// pair, or excluded it by the bound of MayImprove, and so proves that no
-// exchange within the group improves; a row is done when all of its groups are
+// Wide groups (LaunchSweepRows): sweeps over a group of a row. For every kept p, those that cost
+// least on their own first, the best of all q is exchanged for it if that lowers the loss. A sweep
+// that exchanges nothing has tried every pair, or excluded it by the bound of MayImprove, and so
+// proves that no exchange within the group improves; a row is done when all of its groups are
 // proven since its last exchange.
 //
 // Narrow groups (LaunchSwapGroups): of all pairs of all groups of a row, the

@@ -158,8 +158,7 @@ class SwapRefinement {
     return absl::OkStatus();
   }
 
-  // Until no exchange between rows lowers the loss or the budget is spent;
-  // whether there were any.
+  // Until no exchange between rows lowers the loss or the budget is spent; whether there were any.
   absl::StatusOr<bool> ExchangeBetweenRows() {
     const cudaStream_t stream = context_.stream();
     const int64_t before = exchanges_.swaps;

@@ -4,10 +4,9 @@
 //   dL(p out, q in) = 2 w_p E_p + w_p^2 G_pp - 2 w_q E_q + w_q^2 G_qq - 2 w_p w_q G_pq
 //   E += w_p G_p - w_q G_q            the last term of dL in the same row only
 //
-// Rows are refined each on its own; where the whole matrix is one group, exchanges
-// between rows take turns with that (swap_kernels.h), until neither finds anything.
-// Such a mask is 1-swap optimal. Related: SparseSwaps, arXiv 2512.10922, which swaps within
-// rows, the best pair first.
+// Rows are refined each on its own; where the whole matrix is one group, exchanges between rows
+// take turns with that (swap_kernels.h), until neither finds anything. Such a mask is 1-swap
+// optimal. Related: SparseSwaps, arXiv 2512.10922, which swaps within rows, the best pair first.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_REFINE_H_
 #define SPARSEFW_CORE_SRC_CUDA_SWAPS_SWAP_REFINE_H_
 

@@ -52,8 +52,7 @@ struct SwapRow {
     return InTerm(Weight(col), product[col], diagonal[col]);
   }
 
-  // p goes out and q comes in. All threads call it; they see E and the mask
-  // changed afterwards.
+  // p goes out and q comes in. All threads call it; they see E and the mask changed afterwards.
   __device__ void Swap(int64_t p, int64_t q) {
     const double factor_p = Weight(p);
     const double factor_q = Weight(q);
