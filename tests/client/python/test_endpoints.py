@@ -10,6 +10,7 @@ import pytest
 import sparsefw
 import sparsefw.aio
 from layers import Layer
+from sparsefw._rpc.endpoints import split_addresses
 from support.processes import HANG
 
 OPTIONS = sparsefw.Options(
@@ -105,6 +106,46 @@ def test_addresses_are_all_checked(connect):
         with pytest.raises(sparsefw.Unavailable, match=one) as nobody:
             connect(f"{one},{two}", options=sparsefw.Options(connect_timeout=0.5))
     assert nobody.value.reason == "UNREACHABLE"
+
+
+@pytest.mark.parametrize("wrong", [
+    "127.0.0.1", "localhost", "auto,127.0.0.1:1", ":1", ":abc", ":99999", "localhost:", "localhost:abc", "localhost:0",
+    "localhost:65536", "localhost:-1", "localhost:1 ", "127.0.0.1:1, 127.0.0.1:2", "http://localhost:1",
+    "http://localhost", "grpc:localhost:1", "::1:1", "[::1]", "[localhost]:1", "unix:"])
+def test_what_is_no_address_is_refused_before_it_is_looked_for(connect, wrong):
+    rule = "an address must be HOST:PORT with a port in \\[1, 65535\\], .*; got "
+    with pytest.raises(sparsefw.InvalidArgument, match=rule) as refused:
+        connect(wrong, options=sparsefw.Options(connect_timeout=0.5))
+    assert refused.value.reason == "CLIENT_ARGUMENT"
+    assert any(f'got "{one}"' in refused.value.message for one in wrong.split(","))
+
+
+@pytest.mark.parametrize("server", [
+    "127.0.0.1:50051", "localhost:1", "[::1]:50051", "[fe80::1%eth0]:65535", "a-b.example.org:443", "node_7:1",
+    "unix:/run/s", "unix:///run/s", "unix-abstract:s", "dns:a.example.org:1", "dns:///a.example.org:1",
+    "ipv4:127.0.0.1:1", "ipv6:[::1]:1", "a:1,b:2"])
+def test_what_grpc_understands_is_an_address(server):
+    assert split_addresses(server) == server.split(",")
+
+
+def test_an_address_of_a_unix_socket_is_used(folder, connect):
+    """It is no file that anybody listens on: what cannot be reached is told from what is no address."""
+    with pytest.raises(sparsefw.Unavailable, match="No such file") as nobody:
+        connect(f"unix:{folder}/none", options=sparsefw.Options(connect_timeout=0.5))
+    assert nobody.value.reason == "UNREACHABLE"
+
+
+def test_wrong_types_of_arguments_are_refused(connect):
+    for arguments, message in (
+        ({"server": 5}, "server must be a text; got 5"),
+        ({"server": b"localhost:1"}, "server must be a text; got b'localhost:1'"),
+        ({"token": 3}, "token must be a text; got one of type int"),
+        ({"token": b"secret"}, "token must be a text; got one of type bytes"),
+        ({"tls_ca": 3}, "tls_ca must be the path of a file; got 3"),
+    ):
+        with pytest.raises(sparsefw.InvalidArgument) as refused:
+            connect(**{"server": "127.0.0.1:1", **arguments})
+        assert (refused.value.reason, refused.value.message) == ("CLIENT_ARGUMENT", message)
 
 
 @pytest.mark.parametrize("made", [sparsefw.Client, sparsefw.aio.Client])

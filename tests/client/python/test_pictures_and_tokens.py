@@ -34,7 +34,7 @@ def test_tensors_of_other_dimensions(layer, folder, capsys, shared_server, flag,
     assert _cli.main([*words, "--server", shared_server.address, "-q"]) == 2
     found = capsys.readouterr().err
     shown = [6, 0] if shape == (2, 3, 0) else list(shape)
-    assert f"sparsefw: {what} must have 2 dimensions of at least 1; got shape {shown}" in found
+    assert f"sparsefw: {path}: {what} must have 2 dimensions of at least 1; got shape {shown}" in found
 
 
 @pytest.mark.parametrize("ending", ["npy", "safetensors"])

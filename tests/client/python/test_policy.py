@@ -207,10 +207,10 @@ def test_what_is_not_given_is_left_to_the_server():
         ({"pattern": "2:4", "sparsity": 0.6}, "own sparsity, 0.5"),
         ({"pattern": "2:x"}, "K:N"),
         ({"pattern": "rows", "sparsity": 0.5}, "per-row"),
-        ({"sparsity": 0.5, "iterations": "many"}, "cannot be sent"),
-        ({"sparsity": 0.5, "iterations": 2**70}, "cannot be sent"),
+        ({"sparsity": 0.5, "iterations": "many"}, "iterations must be a whole number"),
+        ({"sparsity": 0.5, "iterations": 2**70}, "a whole number of 64 bits; got 118"),
         ({"sparsity": 0.5, "deadline": -1}, "deadline"),
-        ({"sparsity": "half"}, "cannot be sent"),
+        ({"sparsity": "half"}, "sparsity must be a number; got 'half'"),
         ({"sparsity": 0.5, "step_rule": "exact"}, '"line-search"'),
     ],
 )

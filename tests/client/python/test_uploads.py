@@ -202,6 +202,51 @@ def test_a_request_id_goes_on_with_the_upload_of_another_process(client):
     tensor.delete()
 
 
+@pytest.mark.parametrize("wrong", [5, b"once", ("a", 1)])
+def test_a_request_id_of_another_type_is_refused_before_anything_is_made(client, wrong):
+    weight, gram = values(4, 3), np.eye(3, dtype=np.float32)
+    before = client.info().host_memory_used_bytes
+    for call in (
+        lambda: client.upload(weight, request_id=wrong),
+        lambda: client.gram(weight, request_id=wrong),
+        lambda: client.sum_grams(["tensors/a", "tensors/b"], request_id=wrong),
+        lambda: client.submit(weight, gram, sparsity=0.5, request_id=wrong),
+        lambda: client.prune(weight, activations=weight, sparsity=0.5, request_id=wrong),
+        lambda: client.sweep(weight, gram, sparsity=[0.5], request_id=wrong),
+    ):
+        with pytest.raises(sparsefw.InvalidArgument) as refused:
+            call()
+        assert refused.value.message == f"request_id must be a text; got {wrong!r}"
+        assert refused.value.reason == "CLIENT_ARGUMENT"
+    assert client.info().host_memory_used_bytes == before and not client.jobs()
+
+
+def test_a_request_id_has_116_bytes_where_arrays_are_uploaded(client):
+    """docs/python.md says so; the longest id that the client makes from it ends with "/activations"."""
+    weight = values(4, 3)
+    call = {"activations": weight, "warm_start": weight, "sparsity": 0.5, "method": "sparsefw"}
+    client.submit(weight, request_id="\u00fc" * 58, **call).result()
+    for tensor, name in ((weight, "a" * 129), (weight, "\u00fc" * 65)):
+        with pytest.raises(sparsefw.InvalidArgument, match="128") as refused:
+            client.upload(tensor, request_id=name)
+        assert refused.value.reason == "REQUEST_ID_INVALID"
+    with pytest.raises(sparsefw.InvalidArgument, match="128"):
+        client.submit(weight, request_id="a" * 117, **call)
+    client.upload(weight, request_id="a" * 128).delete()
+
+
+def test_memory_that_runs_out_while_a_tensor_is_read_has_a_reason(client):
+    def run_out(done, total):
+        raise MemoryError
+
+    with client.upload(values()) as tensor:
+        with pytest.raises(sparsefw.ResourceExhausted) as refused:
+            tensor.read(progress=run_out)
+        assert refused.value.reason == "CLIENT_MEMORY"
+        assert refused.value.message == f"{tensor.name}: its 12288 bytes must fit into this machine's memory"
+        assert (tensor.read() == values()).all()
+
+
 def test_what_does_not_fit_is_refused_before_a_byte(start_server):
     server = start_server("--max-tensor-bytes", "1MiB")
     with sparsefw.connect(server.address) as client:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from sparsefw import _cli_models, _files
 from sparsefw._commands import check_picture, pack, plot, wanda
 from sparsefw._commands.outputs import connection_files
+from sparsefw._commands.prune_files import inputs_named, result_kept, warn_of_lost_weights
 from sparsefw._inputs import files
 from sparsefw._progress import job_observer
 from sparsefw._text import printable
@@ -123,6 +124,7 @@ def _prune(arguments: argparse.Namespace) -> int:
 
     with _connect(arguments) as client, contextlib.ExitStack() as stack:
         stack.callback(close)
+        stack.enter_context(inputs_named(arguments))
         result = client.prune(
             weight,
             gram,
@@ -134,10 +136,14 @@ def _prune(arguments: argparse.Namespace) -> int:
         )
     facts = describe(result)
     metadata = {key: json.dumps(value) for key, value in facts.items()}
-    _files.save(arguments.out, {"mask": (result.mask.tobytes(), "bool", result.shape)}, metadata)
+    with result_kept(arguments, client, result.job, arguments.out):
+        _files.save(arguments.out, {"mask": (result.mask.tobytes(), "bool", result.shape)}, metadata)
     if arguments.out_weights:
-        data, dtype = result.weight_bytes
-        _files.save(arguments.out_weights, {name or "weight": (data, dtype, result.shape)}, metadata)
+        tensors = {name or "weight": (*result.weight_bytes, result.shape)}
+        with result_kept(arguments, client, result.job, arguments.out_weights):
+            _files.save(arguments.out_weights, tensors, metadata)
+    else:
+        warn_of_lost_weights(result)
     if arguments.json:
         print(json.dumps(facts))
     else:

@@ -26,7 +26,7 @@ from sparsefw._rpc import wire
 from sparsefw._rpc.gram import ACTIVATION_DTYPES, GramContent
 from sparsefw._rpc.pages import PageWalk
 from sparsefw._rpc.read import read_tensor
-from sparsefw._rpc.session import TERMINAL, Session, new_request_id
+from sparsefw._rpc.session import TERMINAL, Session, chosen_request_id
 from sparsefw._rpc.upload import TensorContent, TransferProgress, tensor_spec, upload
 from sparsefw.arrays import Buffer, as_buffer
 from sparsefw.errors import Error, invalid
@@ -131,7 +131,7 @@ class Core:
         if uploads or inputs.activations is not None:
             await self.session.check_options(_check_request(message, inputs))
         made: list[str] = []
-        job_id, asked = request_id or new_request_id(), False
+        job_id, asked = chosen_request_id(request_id), False
 
         def within(field: str) -> str | None:
             # The same call again finds what this one has uploaded.

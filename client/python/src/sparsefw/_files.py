@@ -133,7 +133,21 @@ def save(
 def atomically(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there as a whole or, where its writing ends early, as it was before; also after a power
     loss. What is no file (a pipe, /dev/stdout) is written as it is.
+
+    Raises:
+        OSError: it cannot be written; the error names it.
     """
+    try:
+        with _written(path) as file:
+            yield file
+    except OSError as error:
+        # A full disk is an error of the descriptor, which has no name.
+        error.filename = str(path) if error.filename is None else error.filename
+        raise
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[IO[bytes]]:
     if (stream := _stream(path)) is not None:
         with stream as file:
             yield file

@@ -212,7 +212,7 @@ class Client:
                     joint.
             keep_all: of a sweep: keep every point's mask, not only the best of every pattern.
             request_id: makes it idempotent across processes: the same id with the same options and inputs
-                    goes on with the same uploads and returns the same job. At most 100 characters. Once
+                    goes on with the same uploads and returns the same job. At most 116 bytes in UTF-8. Once
                     arrays that were uploaded for it are deleted (see weight), the same call is refused
                     (REQUEST_ID_REUSED) until the job is deleted.
             options: see JobOptions.

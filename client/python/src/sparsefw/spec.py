@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from google.protobuf import duration_pb2
+from google.protobuf.descriptor import FieldDescriptor
 
 from sparsefw._enums import number_of, short_name
 from sparsefw.errors import invalid
@@ -86,35 +89,53 @@ class JobOptions(SolveOptions, total=False):
 
 SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconstruct", "joint")
 _MOST_POINTS: Final = 256
+# The range of google.protobuf.Duration, 10 000 years, less what rounding may add.
+_MOST_SECONDS: Final = 3.15e11
 
 
 def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern:
     """The pattern that "per-row", "unstructured" or "K:N" names."""
     message = job_pb2.Pattern()
+    if pattern is not None and not isinstance(pattern, str):
+        raise invalid(f'pattern must be "per-row", "unstructured" or "K:N"; got {_shown(pattern)}')
+    share = None if sparsity is None else _number("sparsity", sparsity)
     kind = (pattern or "per-row").replace("_", "-")
     keep, colon, group = kind.partition(":")
     if colon:
         if not (keep.isdecimal() and group.isdecimal()):
             raise invalid(f'pattern must be K:N with whole numbers; got "{kind}"')
         own = 1 - int(keep) / int(group) if int(group) else 0.0
-        if sparsity is not None and abs(sparsity - own) > 1e-9:
+        if share is not None and abs(share - own) > 1e-9:
             raise invalid(f'pattern "{kind}" has its own sparsity, {own:g}; got sparsity={sparsity}')
         # Beyond int32 protobuf would raise an error of its own; the server's says what the rule is.
         message.nm.keep, message.nm.group = (min(int(text), 2**31 - 1) for text in (keep, group))
         return message
     if kind not in ("per-row", "unstructured"):
         raise invalid(f'pattern must be "per-row", "unstructured" or "K:N"; got "{pattern}"')
-    if sparsity is None:
+    if share is None:
         raise invalid(f'pattern "{kind}" needs sparsity, the share to remove')
-    (message.per_row if kind == "per-row" else message.unstructured).sparsity = float(sparsity)
+    (message.per_row if kind == "per-row" else message.unstructured).sparsity = share
     return message
 
 
-def _duration(name: str, value: float) -> duration_pb2.Duration:
-    if not 0 <= value <= 3.15e11:
-        raise invalid(f"{name} must be seconds of at least 0; got {value}")
+def _shown(value: object) -> str:
+    """The value in a message, and of a long one the ends."""
+    return reprlib.repr(value)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise invalid(f"{name} must be a number; got {_shown(value)}") from None
+
+
+def _duration(name: str, value: Any) -> duration_pb2.Duration:
+    seconds = math.nan if isinstance(value, str) else _number(name, value)
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise invalid(f"{name} must be seconds in [0, {_MOST_SECONDS:g}]; got {_shown(value)}")
     duration = duration_pb2.Duration()
-    duration.FromNanoseconds(round(value * 1e9))
+    duration.FromNanoseconds(round(seconds * 1e9))
     return duration
 
 
@@ -153,6 +174,14 @@ def make_spec(options: JobOptions) -> job_pb2.JobSpec:
 # Options that are no single field of a message.
 _COMPOSED: Final = ("pattern", "sparsity", "warm_start", "labels", "deadline", "result_ttl", "return_weight")
 _RENAMED: Final = {"precision": "product_precision"}
+# What a field takes, in words.
+_RULES: Final = {
+    FieldDescriptor.CPPTYPE_DOUBLE: "a number",
+    FieldDescriptor.CPPTYPE_INT32: "a whole number of 32 bits",
+    FieldDescriptor.CPPTYPE_INT64: "a whole number of 64 bits",
+    FieldDescriptor.CPPTYPE_BOOL: "True or False",
+    FieldDescriptor.CPPTYPE_STRING: "a text",
+}
 
 
 def _set_option(spec: job_pb2.JobSpec, name: str, value: Any) -> None:
@@ -163,18 +192,29 @@ def _set_option(spec: job_pb2.JobSpec, name: str, value: Any) -> None:
         if field is None:
             continue
         if field.enum_type is not None:
-            value = number_of(getattr(job_pb2, field.enum_type.name), value, name)
-        elif field.type == field.TYPE_BOOL:
-            value = bool(value)
-        setattr(message, wire, value)
+            setattr(message, wire, number_of(getattr(job_pb2, field.enum_type.name), value, name))
+            return
+        try:
+            setattr(message, wire, bool(value) if field.type == field.TYPE_BOOL else value)
+        except (TypeError, ValueError, OverflowError):
+            raise invalid(f"{name} must be {_RULES[field.cpp_type]}; got {_shown(value)}") from None
         return
     raise AssertionError(f"no message has a field for {name}")
 
 
+def _set_labels(spec: job_pb2.JobSpec, labels: Any) -> None:
+    if not isinstance(labels, Mapping):
+        raise invalid(f'labels must be texts by name, such as {{"layer": "7.q"}}; got {_shown(labels)}')
+    for name, text in labels.items():
+        try:
+            spec.labels[name] = text
+        except (TypeError, ValueError):
+            raise invalid(f"labels must be texts by name; got {_shown({name: text})}") from None
+
+
 def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
-    spec = job_pb2.JobSpec(
-        pattern=make_pattern(given.get("pattern"), given.get("sparsity")), labels=given.get("labels", {})
-    )
+    spec = job_pb2.JobSpec(pattern=make_pattern(given.get("pattern"), given.get("sparsity")))
+    _set_labels(spec, given.get("labels", {}))
     for name, value in given.items():
         if name not in _COMPOSED:
             _set_option(spec, name, value)
@@ -254,9 +294,10 @@ def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]
         if setting.get("pattern") is not None or setting.get("sparsity") is not None:
             merged = _with_pattern(options, setting)
             point.pattern.CopyFrom(make_pattern(merged.get("pattern"), merged.get("sparsity")))
-        for name, kind in (("alpha", float), ("swaps", bool), ("reconstruct", bool), ("joint", bool)):
+        for name in ("alpha", "swaps", "reconstruct", "joint"):
             if setting.get(name) is not None:
-                setattr(point, name, kind(setting[name]))
+                value = setting[name]
+                setattr(point, name, _number(name, value) if name == "alpha" else bool(value))
     return sweep
 
 

@@ -22,6 +22,7 @@ except ModuleNotFoundError as _error:
         "PyTorch is not installed: pip install 'sparsefw[hf]'", name="torch"
     ) from _error
 
+from sparsefw._rpc.session import chosen_request_id
 from sparsefw._rpc.sync import run
 from sparsefw._torch.gram_sum import GramSum, exact_products
 from sparsefw.client import Client, connect
@@ -77,7 +78,7 @@ def prune_linear(
         client:   of `sparsefw.connect`; None: one is made for this call, to `server`.
         request_id: makes it idempotent across processes: after Ctrl-C or a lost connection the same call goes
                   on with the same uploads and job. One that has returned, or whose job has failed, leaves
-                  nothing behind: then the same id begins anew. At most 100 characters.
+                  nothing behind: then the same id begins anew. At most 116 bytes in UTF-8.
         options:  see sparsefw.JobOptions. Where they update weights (sparsegpt, alps, reconstruct, joint)
                   the layer gets the new ones.
 
@@ -116,6 +117,7 @@ def _prune_named(
     """Goes on with what an interrupted call of this id has left. Nothing stays once the result is here, or
     once there will be none: the id would lead to that job, and with other inputs be refused.
     """
+    chosen_request_id(request_id)  # the ids below are texts, whatever it is
     made: list[Tensor | Job] = []
     try:
         made.append(client.upload(weight, "weight", request_id=f"{request_id}/weight"))

@@ -107,3 +107,8 @@ def test_a_cancelled_jobs_mask_is_still_fetched_after_a_lost_connection(client, 
     monkeypatch.setattr(_core.Core, "_fetch", fetch)
     result = prune_linear(layer_of(), inputs(), client=client, **CALL, **ENDLESS)
     assert (result.job, result.state) == (job.name, "CANCELLED")
+
+
+def test_an_id_that_is_no_text_is_refused_before_anything_is_uploaded(client):
+    with pytest.raises(sparsefw.InvalidArgument, match="request_id must be a text; got 7"):
+        prune_linear(layer_of(), inputs(), client=client, sparsity=0.6, request_id=7)

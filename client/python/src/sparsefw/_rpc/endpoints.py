@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -13,16 +15,40 @@ Endpoint = TypeVar("Endpoint")
 # Seconds that an address has over the next one, for one that does not answer at all. Those that refuse
 # get none.
 _HEAD_START: Final = 0.25
+# Names that gRPC understands by their scheme. It checks what is behind the scheme itself.
+_NAMED: Final = re.compile(r"(?:dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):.+")
+# An IPv6 address has brackets around it: otherwise its last group could be taken for the port.
+_HOST_PORT: Final = re.compile(r"(?:\[(?P<ipv6>[^][]+)\]|[^][/:\s]+):(?P<port>[0-9]{1,5})")
 
 
 def split_addresses(server: str) -> list[str]:
-    """The addresses in "host:port,host:port". Raises InvalidArgument (CLIENT_ARGUMENT) where one is
-    empty.
+    """The addresses in "host:port,host:port".
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): one is empty, or has no host, no port or another scheme. gRPC
+            would look for it, and report a server that is down.
     """
     addresses = server.split(",")
-    if not all(addresses):
-        raise invalid(f'an address must be HOST:PORT, or several with commas between them; got "{server}"')
+    for address in addresses:
+        if not (_NAMED.fullmatch(address) or _is_host_port(address)):
+            raise invalid(
+                'an address must be HOST:PORT with a port in [1, 65535], or "unix:/path", or several with '
+                f'commas between them; got "{address or server}"'
+            )
     return addresses
+
+
+def _is_host_port(address: str) -> bool:
+    found = _HOST_PORT.fullmatch(address)
+    if found is None or not 1 <= int(found["port"]) <= 65535:
+        return False
+    if found["ipv6"] is None:
+        return True
+    try:
+        ipaddress.IPv6Address(found["ipv6"])
+    except ValueError:
+        return False
+    return True
 
 
 class Endpoints(Generic[Endpoint]):

@@ -33,9 +33,15 @@ _PAGE = 1000
 TERMINAL = (job_pb2.JOB_STATE_SUCCEEDED, job_pb2.JOB_STATE_FAILED, job_pb2.JOB_STATE_CANCELLED)
 
 
-def new_request_id() -> str:
-    """What makes a creating call safe to repeat."""
-    return str(uuid.uuid4())
+def chosen_request_id(given: str | None) -> str:
+    """What makes a creating call safe to repeat: the caller's own, else a new one.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): it is no text.
+    """
+    if given is not None and not isinstance(given, str):
+        raise errors.invalid(f"request_id must be a text; got {given!r}")
+    return given or str(uuid.uuid4())
 
 
 class Session:
@@ -125,7 +131,7 @@ class Session:
         self, names: Sequence[str], dtype: tensor_pb2.DataType, request_id: str | None
     ) -> tensor_pb2.Tensor:
         request = tensor_service_pb2.SumGramsRequest(
-            grams=names, gram_dtype=dtype, request_id=request_id or new_request_id(), owner=self.options.owner
+            grams=names, gram_dtype=dtype, request_id=chosen_request_id(request_id), owner=self.options.owner
         )
         return await self.call(wire.SUM_GRAMS, request)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sparsefw._rpc.credentials import Credentials, PathLike, make_credentials
 from sparsefw._rpc.session import Session
@@ -34,6 +34,10 @@ class Target:
         tls_key: PathLike | None,
     ) -> None:
         """Raises InvalidArgument where the arguments exclude each other."""
+        _check_texts({"server": server, "token": token})
+        for name, path in (("tls_ca", tls_ca), ("tls_cert", tls_cert), ("tls_key", tls_key)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise invalid(f"{name} must be the path of a file; got {path!r}")
         self.address = server or os.environ.get("SPARSEFW_SERVER", "") or DEFAULT_SERVER
         self.embedded = self.address == "auto"
         if self.embedded and any((token, tls, tls_ca, tls_cert, tls_key)):
@@ -63,3 +67,13 @@ class Target:
         )
         options = options or Options()
         return Session(address, transport(address, credentials, options.connect_timeout), options)
+
+
+def _check_texts(arguments: Mapping[str, object]) -> None:
+    """Raises InvalidArgument where one is given that is no text."""
+    for name, value in arguments.items():
+        if value is None or isinstance(value, str):
+            continue
+        # A token that was given as another type is a secret all the same.
+        got = f"one of type {type(value).__name__}" if name == "token" else repr(value)
+        raise invalid(f"{name} must be a text; got {got}")

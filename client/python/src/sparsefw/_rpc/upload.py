@@ -13,7 +13,7 @@ from sparsefw import errors
 from sparsefw._enums import number_of
 from sparsefw._rpc import wire
 from sparsefw._rpc.checksum import Prefix
-from sparsefw._rpc.session import Session, new_request_id
+from sparsefw._rpc.session import Session, chosen_request_id
 from sparsefw._rpc.transport import Writer
 from sparsefw._rpc.wire import Method
 from sparsefw.arrays import Buffer
@@ -109,7 +109,7 @@ async def upload(session: Session, content: Content, request_id: str | None) -> 
     """Creates the upload and sends the content, again from the committed position whenever that can
     help, until it is complete or there was no progress for too long.
     """
-    run = _Run(session, content, request_id or new_request_id())
+    run = _Run(session, content, chosen_request_id(request_id))
     try:
         return await run.to_the_end()
     except BaseException:
