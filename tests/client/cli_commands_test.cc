@@ -7,6 +7,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/session.h"
+#include "google/rpc/error_details.pb.h"
 #include "nlohmann/json.hpp"
 #include "sparsefw/client/tensor_spec.h"
 #include "sparsefw/mask.h"
@@ -22,6 +23,10 @@ using ::sparsefw::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
+
+constexpr char kNoWeights[] =
+    "sparsefw-cli: --out-weights is not given: the loss is that of new weights, which are in no "
+    "file; the mask alone loses 8.000 %\n";
 
 class CommandsTest : public ::testing::Test {
  protected:
@@ -74,6 +79,13 @@ class CommandsTest : public ::testing::Test {
                             mask.bytes().size());
     job.mutable_result()->set_mask(server_.tensors.Put(client::MaskSpec(kRows, kCols), bytes));
     job.mutable_result()->set_kept_count(6);
+  }
+
+  void GiveLossOfNewWeights(v1::Job& job) {
+    GiveMask(job);
+    job.mutable_result()->mutable_losses()->set_full(1000);
+    job.mutable_result()->mutable_losses()->set_mask(80);
+    job.mutable_result()->mutable_losses()->set_reconstructed(30);
   }
 
   absl::Status Submit() { return cli::Run(options_, Console{out_, err_}); }
@@ -207,6 +219,41 @@ TEST_F(CommandsTest, DetachPrintsTheNameAndLeavesTheInputs) {
   EXPECT_EQ(out_.str(), "{\"job\":\"jobs/2\"}\n");
 }
 
+TEST_F(CommandsTest, ALossOfWeightsThatNoFileHasIsAWarning) {
+  GiveLossOfNewWeights(WillEnd(v1::JOB_STATE_SUCCEEDED));
+  options_.common.json = true;
+  SPARSEFW_ASSERT_OK(Submit());
+  EXPECT_THAT(err_.str(), HasSubstr(kNoWeights));
+  EXPECT_TRUE(nlohmann::json::accept(out_.str())) << out_.str();
+}
+
+TEST_F(CommandsTest, FetchWarnsOfALossOfWeightsThatNoFileHas) {
+  options_.detach = true;
+  options_.output.out.clear();
+  SPARSEFW_ASSERT_OK(Submit());
+  EXPECT_EQ(err_.str().find("--out-weights"), std::string::npos) << "a fetch may bring them";
+  GiveLossOfNewWeights(WillEnd(v1::JOB_STATE_SUCCEEDED));
+  FetchOptions fetch;
+  fetch.common = options_.common;
+  fetch.job = "jobs/1";
+  fetch.output.out = Path("mask");
+  SPARSEFW_ASSERT_OK(cli::Run(fetch, Console{out_, err_}));
+  EXPECT_THAT(err_.str(), HasSubstr(kNoWeights));
+}
+
+TEST_F(CommandsTest, AGramThatTheSolveFindsIndefiniteIsNamedByItsFile) {
+  v1::Job& job = WillEnd(v1::JOB_STATE_FAILED);
+  job.mutable_error()->set_code(grpc::INVALID_ARGUMENT);
+  job.mutable_error()->set_message("gram must be positive semi-definite");
+  google::rpc::ErrorInfo info;
+  info.set_reason("GRAM_NOT_POSITIVE_DEFINITE");
+  job.mutable_error()->add_details()->PackFrom(info);
+  const absl::Status status = Submit();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kJobFailed);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::StartsWith(Path("g") + ": jobs/1 failed: gram must be positive"));
+}
+
 TEST_F(CommandsTest, LocalMistakesNeedNoServer) {
   server_.Stop();
   options_.gram = Path("w");  // [3, 4] is no Gram of a layer with d_in = 4
@@ -218,6 +265,12 @@ TEST_F(CommandsTest, LocalMistakesNeedNoServer) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("is an input"));
   options_.output.out = Path("no/mask");
   EXPECT_EQ(ExitCodeOf(Submit()), ExitCode::kUsage);
+  options_.output.out = Path("mask");
+  options_.common.server = "127.0.0.1";
+  EXPECT_EQ(ExitCodeOf(Submit()), ExitCode::kUsage);
+  HealthOptions health;
+  health.common = options_.common;
+  EXPECT_EQ(ExitCodeOf(cli::Run(health, Console{out_, err_})), ExitCode::kUsage);
 }
 
 TEST_F(CommandsTest, ATensorOfTheServerIsNamedAndNotUploaded) {

@@ -125,6 +125,11 @@ TEST_F(FilesTest, TheFirstBytesSayWhatAFileIs) {
   EXPECT_THAT(OpenTensor(Write("old", "\x80\x02}q"), ""),
               StatusIs(kInvalid, "", "torch.save", "weights_only=True"));
   EXPECT_THAT(OpenTensor((folder_ / "none").string(), ""), StatusIs(absl::StatusCode::kNotFound));
+  const std::string text = Write("text", "a text, which begins with no length of a header");
+  EXPECT_THAT(OpenTensor(text, ""),
+              StatusIs(kInvalid, "", text + ": must be a safetensors or .npy file; it is neither"));
+  EXPECT_THAT(OpenTensor(Write("pointer", "version https://git-lfs.github.com/spec/v1\n"), ""),
+              StatusIs(kInvalid, "", "a pointer of Git LFS", "git lfs pull"));
 }
 
 TEST_F(FilesTest, ActivationsComeInBatchesOfAnyRank) {

@@ -294,6 +294,24 @@ TEST(ResultTest, MetadataIsStrings) {
   EXPECT_EQ(metadata.count("timings"), 0u);
 }
 
+TEST(ResultTest, ALossOfNewWeightsIsSaidToBeOne) {
+  v1::Job job = SucceededJob();
+  EXPECT_EQ(ResultMetadata(job).at("loss_of"), "mask");
+  EXPECT_EQ(WeightsWithoutFile(job, {}), "");
+  v1::Losses& losses = *job.mutable_result()->mutable_losses();
+  losses.set_reconstructed(40);
+  EXPECT_EQ(ResultMetadata(job).at("loss_of"), "new weights");
+  OutputOptions output;
+  EXPECT_THAT(WeightsWithoutFile(job, output), ::testing::EndsWith("mask alone loses 15.050 %"));
+  // The mask's loss with G itself is not known where the job has shrunk it.
+  losses.mutable_unshrunk()->set_full(1100);
+  EXPECT_THAT(WeightsWithoutFile(job, output), ::testing::EndsWith("loses 15.050 % (G shrunk)"));
+  losses.set_full(0);
+  EXPECT_THAT(WeightsWithoutFile(job, output), ::testing::EndsWith("in no file"));
+  output.out_weights = "w";
+  EXPECT_EQ(WeightsWithoutFile(job, output), "");
+}
+
 TEST(ResultTest, OutcomesAreExitCodes) {
   v1::Job job = SucceededJob();
   SPARSEFW_EXPECT_OK(JobOutcome(job));

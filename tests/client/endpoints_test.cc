@@ -1,8 +1,11 @@
 // Several addresses of which one is used.
+#include "client/cpp/src/endpoints.h"
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "sparsefw/client/health.h"
 #include "tests/client/client_fixture.h"
 
 namespace sparsefw::client {
@@ -106,6 +109,23 @@ TEST_F(EndpointsTest, NoneThatAnswers) {
   const std::string addresses = one.name() + "," + two.name();
   EXPECT_THAT(ConnectTo(addresses, options),
               StatusIs(absl::StatusCode::kUnavailable, "UNREACHABLE", addresses));
+}
+
+// gRPC would wait for a name that it cannot resolve, as for a server that is down.
+TEST_F(EndpointsTest, WhatIsNoAddressIsRefusedAtOnce) {
+  for (const char* text :
+       {"127.0.0.1", ":abc", ":1", "host:", "host:abc", "host:+1", "host:0", "127.0.0.1:99999",
+        "http://127.0.0.1:50051", "host/path:1", "a host:1", "::1:50051", "[::1]", "[host]:1"}) {
+    EXPECT_THAT(ConnectTo(text), StatusIs(absl::StatusCode::kInvalidArgument, "CLIENT_ARGUMENT",
+                                          "must be HOST:PORT with a port in [1, 65535]", text));
+    EXPECT_THAT(CheckHealth(text, FastOptions()),
+                StatusIs(absl::StatusCode::kInvalidArgument, "CLIENT_ARGUMENT", text));
+  }
+  for (const char* text : {"127.0.0.1:1", "localhost:65535", "a.b-c.example:50051", "[::1]:1",
+                           "[fe80::1%eth0]:1", "unix:/run/s", "unix-abstract:s", "dns:///host:1",
+                           "dns:host", "ipv4:127.0.0.1:1", "ipv6:[::1]:1"}) {
+    EXPECT_TRUE(internal::IsAddress(text)) << text;
+  }
 }
 
 TEST_F(EndpointsTest, AreAllChecked) {

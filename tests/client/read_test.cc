@@ -1,6 +1,8 @@
 // Downloads over a fake server: checksums and resume.
 #include <gmock/gmock.h>
 
+#include <new>
+
 #include "absl/strings/str_format.h"
 #include "tests/client/client_fixture.h"
 
@@ -137,7 +139,7 @@ TEST_F(ReadTest, AChunkOfNoBytesIsNoProgress) {
 
 TEST_F(ReadTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ClientOptions options = FastOptions();
-  options.watch_silence = absl::Milliseconds(300);
+  options.watch_silence = 3 * LongForACall();
   Connect(options);
   server_.tensors.silent_reads = 1;
   SPARSEFW_EXPECT_OK(client_->ReadTensor(name_));
@@ -147,6 +149,16 @@ TEST_F(ReadTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   server_.tensors.silent_reads = 1000;
   EXPECT_THAT(client_->ReadTensor(name_),
               StatusIs(absl::StatusCode::kUnavailable, "UNREACHABLE", "nothing came of " + name_));
+}
+
+// The allocation may fail anywhere under the read; the callback stands for all places.
+TEST_F(ReadTest, TooLittleMemoryIsAnErrorThatNamesTheTensor) {
+  EXPECT_THAT(client_->ReadTensor(name_, [](const TransferProgress&) { throw std::bad_alloc(); }),
+              StatusIs(absl::StatusCode::kResourceExhausted, "CLIENT_MEMORY", name_,
+                       "its 10200 bytes must fit"));
+  const auto again = client_->ReadTensor(name_);
+  SPARSEFW_ASSERT_OK(again);
+  EXPECT_EQ(Text(*again), bytes_);
 }
 
 TEST_F(ReadTest, StopEndsARead) {

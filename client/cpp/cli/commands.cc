@@ -209,7 +209,10 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
   const auto job = Follow(*client, options.job, display);
   if (!job.ok()) return job.status();
   const absl::Status outcome = JobOutcome(*job);
-  if (outcome.ok()) SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, output, display));
+  if (outcome.ok()) {
+    SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, output, display));
+    NoteWeightsWithoutFile(*job, output, display);
+  }
   if (!output.keep_tensors) DeleteInputs(*client, *job, display);
   PrintResult(*job, options.common.json, outcome.ok() ? output : OutputOptions{}, console);
   return outcome;
@@ -279,7 +282,8 @@ absl::Status Run(const HealthOptions& options, const Console& console) {
   SPARSEFW_RETURN_IF_ERROR(AddCredentials(options.common, &connection));
   connection.traceparent = options.common.traceparent;
   connection.connect_timeout = options.common.timeout;
-  SPARSEFW_RETURN_IF_ERROR(client::CheckHealth(options.common.server, std::move(connection)));
+  SPARSEFW_RETURN_IF_ERROR(
+      MarkRefusedOptions(client::CheckHealth(options.common.server, std::move(connection))));
   console.out << (options.common.json ? JsonText(Json{{"status", "SERVING"}}) : "SERVING\n");
   return absl::OkStatus();
 }

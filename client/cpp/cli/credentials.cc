@@ -3,8 +3,10 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/src/credentials/small_file.h"
+#include "client/cpp/src/rpc.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/client/tls.h"
 #include "sparsefw/reason.h"
@@ -18,6 +20,12 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   if (!token.ok()) return FileError(token.status());
   absl::StripAsciiWhitespace(&*token);
   if (token->empty()) return FileError(path + ": must hold a token; it is empty");
+  if (!client::internal::IsToken(*token)) {  // the message does not show it
+    return FileError(absl::StrFormat(
+        "%s: must hold a token of printable ASCII characters without a space; got %d bytes with "
+        "another character",
+        path, token->size()));
+  }
   return token;
 }
 

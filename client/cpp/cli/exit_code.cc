@@ -34,7 +34,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 }
 
 absl::Status MarkRefusedOptions(absl::Status status) {
-  if (!HasReason(status, "OPTION_INVALID")) return status;
+  if (!HasReason(status, "OPTION_INVALID") && !HasReason(status, "CLIENT_ARGUMENT")) return status;
   return WithExitCode(std::move(status), ExitCode::kUsage);
 }
 

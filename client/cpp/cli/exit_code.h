@@ -27,8 +27,8 @@ ExitCode ExitCodeOf(const absl::Status& status);
 
 // Bad usage: `message` names the flag.
 absl::Status UsageError(std::string_view message);
-// The server's answer to CheckJobOptions, with kUsage where it refuses the options
-// (OPTION_INVALID).
+// `status` with kUsage where the server refuses the options (OPTION_INVALID), or the client library
+// an address or a token (CLIENT_ARGUMENT).
 absl::Status MarkRefusedOptions(absl::Status status);
 // `status` is about a local file.
 absl::Status FileError(absl::Status status);

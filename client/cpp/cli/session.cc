@@ -8,6 +8,7 @@
 #include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/output/result.h"
+#include "client/cpp/cli/output/result_text.h"
 #include "sparsefw/client/error.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/reason.h"
@@ -39,7 +40,8 @@ absl::Status BadAnswer(const v1::Job& job, std::string_view rule, std::string_vi
 absl::Status Written(const absl::Status& status, const v1::Job& job) {
   if (status.ok()) return status;
   return FileError(client::WithMessage(
-      status, absl::StrFormat("%s; the result is still on the server: sparsefw-cli fetch %s",
+      status, absl::StrFormat("%s; the result is still on the server: sparsefw-cli fetch %s "
+                              "--out FILE",
                               std::string(status.message()), job.name())));
 }
 
@@ -137,10 +139,8 @@ absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& com
   options.retry.give_up_after = common.retry_for;
   options.owner = "sparsefw-cli";
   auto client = client::Client::Connect(common.server, std::move(options));
-  // A token that would travel in plain text is a wrong flag, not a server's refusal.
-  if (HasReason(client.status(), "CLIENT_ARGUMENT")) {
-    return UsageError(std::string(client.status().message()));
-  }
+  // An address that is none and a token that would travel in plain text are wrong flags.
+  if (!client.ok()) return MarkRefusedOptions(client.status());
   return client;
 }
 
@@ -184,6 +184,12 @@ void DeleteInputs(client::Client& client, const v1::Job& job, ProgressDisplay& d
     if (!name.empty()) names.push_back(name);
   }
   DeleteTensors(client, names, display);
+}
+
+void NoteWeightsWithoutFile(const v1::Job& job, const OutputOptions& output,
+                            ProgressDisplay& display) {
+  const std::string warning = WeightsWithoutFile(job, output);
+  if (!warning.empty()) display.Note("sparsefw-cli: " + warning);
 }
 
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,

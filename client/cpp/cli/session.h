@@ -43,6 +43,10 @@ absl::Status CheckJobShape(const v1::Job& job, int64_t rows, int64_t cols);
 absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const OutputOptions& output,
                           ProgressDisplay& display, const client::CallOptions& call = {});
 
+// Warns where the loss of the result is that of new weights which `output` writes to no file.
+void NoteWeightsWithoutFile(const v1::Job& job, const OutputOptions& output,
+                            ProgressDisplay& display);
+
 }  // namespace sparsefw::cli
 
 #endif  // SPARSEFW_CLIENT_CLI_SESSION_H_

@@ -264,6 +264,14 @@ class Submission {
     return About(LabelOf(inputs_.activations), status);
   }
 
+  // That a matrix is indefinite may show only in the solve, whose errors name no field.
+  absl::Status NameTheGram(const v1::Job& job, const absl::Status& outcome) const {
+    if (!HasReason(client::StatusFromProto(job.error()), "GRAM_NOT_POSITIVE_DEFINITE")) {
+      return outcome;
+    }
+    return About(inputs_.gram ? inputs_.gram->label : LabelOf(inputs_.activations), outcome);
+  }
+
   absl::Status Write(const v1::Job& job) {
     if (const Input& weight = inputs_.weight; weight.name.empty()) {
       SPARSEFW_RETURN_IF_ERROR(CheckJobShape(job, weight.rows, weight.cols));
@@ -277,13 +285,14 @@ class Submission {
     // Nobody needs them any more: a fetch after a file that could not be written neither.
     if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
     SPARSEFW_RETURN_IF_ERROR(written);
+    if (outcome.ok()) NoteWeightsWithoutFile(job, options_.output, display_);
     const ClientTimes times{upload_time_, absl::Now() - start_};
     if (options_.common.json) {
       console_.out << JsonText(ResultJson(job, times));
     } else if (outcome.ok()) {
       console_.out << ResultText(job, times, options_.output);
     }
-    return outcome;
+    return NameTheGram(job, outcome);
   }
 
   const SubmitOptions& options_;

@@ -6,9 +6,12 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
@@ -20,6 +23,31 @@ namespace {
 constexpr absl::Duration kHeadStart = absl::Milliseconds(250);
 // Between two looks at all addresses that are tried.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
+constexpr std::string_view kSchemes[] = {
+    "unix:", "unix-abstract:", "vsock:", "dns:", "ipv4:", "ipv6:", "xds:"};
+constexpr int kMaxPort = 65535;
+
+bool IsIpv6(std::string_view text) {
+  const std::string address(text.substr(0, text.find('%')));  // without a zone, "%eth0"
+  in6_addr ipv6 = {};
+  return inet_pton(AF_INET6, address.c_str(), &ipv6) == 1;
+}
+
+bool IsHost(std::string_view host) {
+  if (host.starts_with('[') && host.ends_with(']')) return IsIpv6(host.substr(1, host.size() - 2));
+  // The slash is that of a URL, the colon that of an IPv6 address without brackets.
+  return !host.empty() && std::none_of(host.begin(), host.end(), [](char c) {
+    return c == ':' || c == '/' || c == '[' || c == ']' ||
+           absl::ascii_isspace(static_cast<unsigned char>(c));
+  });
+}
+
+bool IsPort(std::string_view text) {
+  int port = 0;
+  // SimpleAtoi also takes a sign and blanks.
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos &&
+         absl::SimpleAtoi(std::string(text), &port) && port >= 1 && port <= kMaxPort;
+}
 
 grpc::ChannelArguments Arguments(const std::string& address, const ClientOptions& options,
                                  bool alone) {
@@ -47,6 +75,14 @@ grpc::ChannelArguments Arguments(const std::string& address, const ClientOptions
 }
 
 }  // namespace
+
+bool IsAddress(std::string_view address) {
+  const auto begins = [address](std::string_view scheme) { return address.starts_with(scheme); };
+  if (std::any_of(std::begin(kSchemes), std::end(kSchemes), begins)) return true;
+  const size_t colon = address.rfind(':');
+  return colon != std::string_view::npos && IsHost(address.substr(0, colon)) &&
+         IsPort(address.substr(colon + 1));
+}
 
 bool IsLoopback(std::string_view address) {
   if (address.starts_with("unix:") || address.starts_with("unix-abstract:")) return true;

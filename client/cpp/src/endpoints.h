@@ -18,6 +18,10 @@
 
 namespace sparsefw::client::internal {
 
+// HOST:PORT with a port in [1, 65535] and an IPv6 address in brackets, or a name that says how gRPC
+// resolves it ("unix:/path", "dns:///host:1").
+bool IsAddress(std::string_view address);
+
 // A socket of this machine, whatever names resolve to: "127.evil.example:1" is none.
 bool IsLoopback(std::string_view address);
 

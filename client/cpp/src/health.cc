@@ -34,6 +34,7 @@ absl::Status CheckHealth(const std::string& address, ClientOptions options) {
   options.token.clear();
   const absl::Duration timeout = options.connect_timeout;
   internal::Rpc rpc(address, std::move(options));
+  SPARSEFW_RETURN_IF_ERROR(rpc.CheckArguments());
   SPARSEFW_RETURN_IF_ERROR(rpc.WaitUntilConnected());
 
   grpc::ClientContext context;

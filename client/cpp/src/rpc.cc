@@ -101,17 +101,21 @@ absl::Status Rpc::WaitUntilConnected() {
                 absl::FormatDuration(options_.connect_timeout), Reason(why.error_message()));
 }
 
+bool IsToken(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
 absl::Status Rpc::CheckArguments() const {
   for (const auto& endpoint : endpoints_.all()) {
-    if (!endpoint->address.empty()) continue;
+    if (IsAddress(endpoint->address)) continue;
     return Invalid("CLIENT_ARGUMENT",
-                   "an address must be HOST:PORT, or several with commas between them; got \"%s\"",
+                   "an address must be HOST:PORT with a port in [1, 65535], or several with commas "
+                   "between them; got \"%s\"",
                    address_);
   }
   const std::string& token = options_.token;
   if (token.empty()) return absl::OkStatus();
-  // The characters that the header may hold. The message does not show the token.
-  if (!std::all_of(token.begin(), token.end(), [](char c) { return c > 0x20 && c < 0x7F; })) {
+  if (!IsToken(token)) {  // the message does not show it
     return Invalid("CLIENT_ARGUMENT",
                    "a token must have printable ASCII characters only, and no space; got one of %d "
                    "bytes with another character",

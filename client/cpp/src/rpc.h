@@ -27,6 +27,9 @@ class CancelOnStop {
   std::stop_callback<std::function<void()>> callback_;
 };
 
+// `text` has only characters that the header of a token may hold.
+bool IsToken(std::string_view text);
+
 // Cancelled (STOPPED).
 absl::Status Stopped();
 
@@ -44,7 +47,7 @@ class Rpc {
   // Errors: Unavailable (UNREACHABLE) after connect_timeout.
   absl::Status WaitUntilConnected();
 
-  // Errors: InvalidArgument (CLIENT_ARGUMENT): an address that is empty; a token that is none, or
+  // Errors: InvalidArgument (CLIENT_ARGUMENT): an address that is none; a token that is none, or
   // that would travel in plain text.
   absl::Status CheckArguments() const;
   // Token and trace; to be called with the context of every RPC.

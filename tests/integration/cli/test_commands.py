@@ -142,6 +142,20 @@ def test_list_shows_losses_and_labels_and_says_where_there_is_nothing(start_serv
     assert "no job matches" in cli.run("list", "--label", "layer=3").expect(0).err
 
 
+def test_list_stops_at_its_limit(start_server, layer):
+    cli = Cli(start_server().address)
+    submit = layer.submit("--method", "wanda", "--json")
+    made = [cli.run(*submit).expect(0).json()["job"] for _ in range(3)]
+
+    def listed(*flags):
+        return [entry["job"] for entry in cli.run("list", "--json", *flags).expect(0).json()["jobs"]]
+
+    assert listed("--limit", "1") == made[:1:-1], "the newest"
+    assert listed("--limit", "2") == made[:0:-1]
+    for all_of_them in ((), ("--limit", "0"), ("--limit", "9")):
+        assert listed(*all_of_them) == made[::-1]
+
+
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 def test_activations_instead_of_a_gram(cli, layer, folder, dtype):
     stored = {"F32": layer.activations, "F16": layer.activations.astype("<f2"),

@@ -66,7 +66,7 @@ def test_what_does_not_connect(server, authority, folder):
         3, "no server could be reached")
     done = cli.run("info", *ca, *quick).refused(3, "the server may ask for a certificate, --tls-cert")
     assert "needs --tls-ca" not in done.err
-    cli.run("info", *ca, *pair.cli(), *quick).expect(0)
+    cli.run("info", *ca, *pair.cli()).expect(0)
 
 
 def test_tls_to_a_server_without_it_and_no_server(start_server, authority):
@@ -93,6 +93,15 @@ def test_bad_files_and_flags(server, authority, folder):
     for flags in (["--token-file", folder], ["--tls-ca", folder], ["--tls-cert", folder, "--tls-key", pair.key],
                   ["--tls-cert", pair.certificate, "--tls-key", folder]):
         cli.run("info", *flags).refused(2, f"{folder}: cannot be read", "Is a directory")
+
+
+def test_a_token_that_is_none_is_named_by_its_file(folder):
+    for text in ("two words", "line\nbreak", "\x7f"):
+        path = folder / "token"
+        path.write_text(text)
+        done = Cli("127.0.0.1:1").run("info", "--token-file", path)
+        done.refused(2, str(path), "printable ASCII", f"{len(text)} bytes")
+        assert text not in done.err
 
 
 def test_credentials_that_only_look_like_some(authority, folder):

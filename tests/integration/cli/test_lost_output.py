@@ -63,9 +63,11 @@ def test_an_error_of_the_server_comes_first(honest):
 def test_a_limit_of_file_sizes_is_an_error_of_the_file(cli, layer):
     before = sorted(os.listdir(layer.folder))
     limited = Cli(cli.address, prefix=("prlimit", "--fsize=500"))
-    limited.run(*layer.submit("--method", "wanda")).refused(2, str(layer.mask_file), "File too large")
+    done = limited.run(*layer.submit("--method", "wanda")).refused(2, str(layer.mask_file), "File too large")
     assert sorted(os.listdir(layer.folder)) == before, "no temporary file is left"
-    assert cli.run("list", "--json").expect(0).json()["jobs"][0]["state"] == "SUCCEEDED", "and can be fetched"
+    advice = done.err.rpartition("still on the server: sparsefw-cli ")[2].replace("FILE", str(layer.mask_file))
+    cli.run(*advice.split()).expect(0)
+    assert layer.mask().shape == layer.weight.shape, "the command that it names fetches the result"
 
 
 def test_an_output_file_is_replaced_and_a_link_followed(cli, layer):

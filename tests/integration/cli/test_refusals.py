@@ -2,12 +2,13 @@
 import json
 import os
 import socket
+import time
 
 import numpy as np
 import pytest
 
 from support import safetensors
-from support.processes import Cli, as_nobody
+from support.processes import HANG, Cli, as_nobody
 
 
 def refused(cli, layer, code, words, *flags, **options):
@@ -263,7 +264,7 @@ def test_an_indefinite_gram(cli, layer, folder):
     gram = 1.5 * np.eye(32) - 0.5
     weights = safetensors.write(folder / "ones.safetensors", {"weight": np.ones((24, 32), "<f4")})
     submit(gram, "--iterations", "20", weights=weights).refused(
-        4, "positive semi-definite", "no loss is below 0")
+        4, f"{folder / 'indefinite.safetensors'}: jobs/", "positive semi-definite", "no loss is below 0")
 
 
 def test_sparsegpt_takes_no_swaps(cli, layer):
@@ -286,4 +287,8 @@ def test_server_that_speaks_something_else(layer):
 
 
 def test_bad_server_address(layer):
-    Cli("not an address").run("info", "--timeout", "1s").refused(3, "not an address")
+    for address in ("not an address", "127.0.0.1", ":abc", "127.0.0.1:99999", "http://127.0.0.1:50051"):
+        for command in (["info"], ["health"], layer.submit("--method", "wanda")):
+            begin = time.monotonic()
+            Cli(address).run(*command, "--timeout", "1h").refused(2, address, "must be HOST:PORT")
+            assert time.monotonic() - begin < HANG, "it is not waited for"

@@ -1,6 +1,8 @@
 #include "client/cpp/cli/files/tensor_file.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -21,6 +23,7 @@ constexpr size_t kZipNameLength = 26;
 constexpr size_t kZipName = 30;
 // A pickle, which PyTorch before 1.6 wrote.
 constexpr std::string_view kPickle = "\x80\x02";
+constexpr std::string_view kPointer = "version https://git-lfs";
 
 // At most 512; none where the file cannot be read, which opening it reports.
 std::string FirstBytes(const std::string& path) {
@@ -82,6 +85,21 @@ absl::StatusOr<FileTensor> OpenNpy(const std::string& path, const std::string& t
   return found;
 }
 
+// A length that no header has and not its brace, but the first letters of a text, say.
+bool HasNoHeader(std::string_view first) {
+  uint64_t length = 0;
+  if (first.size() <= sizeof(length) || first[sizeof(length)] == '{') return false;
+  std::memcpy(&length, first.data(), sizeof(length));
+  return length > static_cast<uint64_t>(SafetensorsFile::kMaxHeaderBytes);
+}
+
+absl::Status NoTensorFile(const std::string& path, std::string_view first) {
+  return FileError(absl::StrFormat("%s: must be a safetensors or .npy file; it is %s", path,
+                                   first.starts_with(kPointer)
+                                       ? "a pointer of Git LFS; `git lfs pull` gets the file itself"
+                                       : "neither"));
+}
+
 absl::StatusOr<FileTensor> OpenSafetensors(const std::string& path, const std::string& tensor) {
   auto file = SafetensorsFile::Open(path);
   if (!file.ok()) return FileError(file.status());
@@ -101,6 +119,7 @@ absl::StatusOr<FileTensor> OpenTensor(const std::string& path, const std::string
     return member.ends_with(".npy") ? Archive(path, tensor, std::move(member)) : TorchFile(path);
   }
   if (first.starts_with(kPickle)) return TorchFile(path);
+  if (HasNoHeader(first)) return NoTensorFile(path, first);
   return OpenSafetensors(path, tensor);
 }
 

@@ -140,7 +140,7 @@ absl::StatusOr<absl::Duration> ParseTimeSpan(std::string_view flag, std::string_
   if (!absl::ParseDuration(std::string(text), &span) || span <= absl::ZeroDuration() ||
       span > absl::Hours(24 * 365 * 100)) {
     return UsageError(absl::StrFormat(
-        "%s must be a time span such as 500ms, 60s, 5m or 1h30m; got \"%s\"", flag, text));
+        "%s must be a time span above 0 such as 500ms, 60s, 5m or 1h30m; got \"%s\"", flag, text));
   }
   return span;
 }

@@ -3,18 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/exit_code.h"
 #include "client/cpp/cli/flags/field_text.h"
 #include "client/cpp/cli/flags/help.h"
 #include "client/cpp/cli/flags/names.h"
 #include "client/cpp/cli/flags/submit_flags.h"
+#include "client/cpp/cli/flags/usage_errors.h"
 #include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/trace.h"
 #include "sparsefw/status_macros.h"
@@ -39,7 +40,7 @@ struct Flags {
   std::string gram_dtype = "F32";
   std::vector<std::string> states;
   std::vector<std::string> labels;
-  int64_t limit = 0;
+  std::string limit;
 };
 
 constexpr char kExitCodes[] = R"(
@@ -241,10 +242,10 @@ absl::StatusOr<Command> FinishList(Flags& flags) {
     list.states.push_back(static_cast<v1::JobState>(parsed));
   }
   SPARSEFW_ASSIGN_OR_RETURN(list.labels, ParseLabels(flags.labels));
-  if (flags.limit < 0) {
-    return UsageError(absl::StrFormat("--limit must be at least 0; got %d", flags.limit));
+  if (!flags.limit.empty() && (!absl::SimpleAtoi(flags.limit, &list.limit) || list.limit < 0)) {
+    return UsageError(
+        absl::StrFormat("--limit must be a whole number of at least 0; got \"%s\"", flags.limit));
   }
-  list.limit = flags.limit;
   return list;
 }
 
@@ -282,52 +283,6 @@ absl::StatusOr<Command> Finish(const std::string& command, Flags& flags) {
   return fetch;
 }
 
-// On one line, without the library's full stop.
-std::string OneLine(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
-  return text;
-}
-
-// How many letters are to be changed, added or left out to make one word of the other.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-// Reports unknown flags before missing ones: one is often the other misspelt.
-absl::Status UnknownArgument(const CLI::App& command, const std::vector<std::string>& unknown) {
-  const std::string help =
-      absl::StrFormat("; sparsefw-cli %s --help lists them", command.get_name());
-  const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) {
-    return word.size() > 1 && word[0] == '-';
-  });
-  if (flag == unknown.end()) {
-    return UsageError(absl::StrFormat("\"%s\" belongs to no flag%s", unknown[0], help));
-  }
-  const std::string name = flag->substr(0, flag->find('='));
-  std::string nearest;
-  for (const CLI::Option* option : command.get_options({})) {
-    const std::string known = option->nonpositional() ? option->get_name() : "";
-    if (known.empty() || Distance(name, known) > 2) continue;
-    if (nearest.empty() || Distance(name, known) < Distance(name, nearest)) nearest = known;
-  }
-  return UsageError(absl::StrFormat("there is no flag %s%s%s", name,
-                                    nearest.empty() ? "" : "; is " + nearest + " meant?",
-                                    nearest.empty() ? help : ""));
-}
-
 // "help submit" is "submit --help".
 std::vector<std::string> Words(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
@@ -351,10 +306,12 @@ absl::StatusOr<Command> ParseCommandLine(int argc, const char* const* argv) {
   std::vector<std::string> words = Words(argc, argv);
   if (words.empty()) return UsageError("a command is required; sparsefw-cli --help lists them");
   const auto named = [&words](const CLI::App* command) { return command->get_name() == words[0]; };
-  if (!words[0].starts_with('-') && app.get_subcommands(named).empty()) {
+  const auto chosen_first = app.get_subcommands(named);
+  if (!words[0].starts_with('-') && chosen_first.empty()) {
     return UsageError(
         absl::StrFormat("there is no command \"%s\"; sparsefw-cli --help lists them", words[0]));
   }
+  if (!chosen_first.empty()) SPARSEFW_RETURN_IF_ERROR(CheckValues(*chosen_first[0], words));
   try {
     std::reverse(words.begin(), words.end());  // as CLI11 wants it
     app.parse(std::move(words));

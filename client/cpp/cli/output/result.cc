@@ -174,6 +174,8 @@ Json StatusJson(const v1::Job& job) {
 std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
   std::map<std::string, std::string> metadata;
   const Json json = ResultJson(job, {});
+  // The mask's file may be the only one, and without the new weights it loses more.
+  metadata["loss_of"] = job.result().losses().has_reconstructed() ? "new weights" : "mask";
   for (const auto& [key, value] : json.items()) {
     // An interrupted job leaves the same file as another one.
     if (key == "timings" || key == "attempts") continue;

@@ -279,6 +279,19 @@ std::string ResultText(const v1::Job& job, const ClientTimes& times, const Outpu
   return table.Text() + "\n" + SweepText(job);
 }
 
+std::string WeightsWithoutFile(const v1::Job& job, const OutputOptions& output) {
+  const v1::Losses& losses = job.result().losses();
+  if (!losses.has_reconstructed() || !output.out_weights.empty()) return "";
+  std::string text =
+      "--out-weights is not given: the loss is that of new weights, which are in no file";
+  if (losses.full() > 0) {
+    absl::StrAppendFormat(&text, "; the mask alone loses %.3f %%%s",
+                          100 * losses.mask() / losses.full(),
+                          losses.has_unshrunk() ? " (G shrunk)" : "");
+  }
+  return text;
+}
+
 std::string StatusText(const v1::Job& job) {
   if (client::IsTerminal(job.state()) && job.has_result()) return ResultText(job, {}, {});
   Table table;

@@ -15,6 +15,10 @@ namespace sparsefw::cli {
 // table of a sweep. `output` has the files that were written; empty: none.
 std::string ResultText(const v1::Job& job, const ClientTimes& times, const OutputOptions& output);
 
+// What to warn of where the loss is that of new weights and `output` names no file for them; empty:
+// nothing.
+std::string WeightsWithoutFile(const v1::Job& job, const OutputOptions& output);
+
 // ResultText for a job that has ended with a result, else its state and progress.
 std::string StatusText(const v1::Job& job);
 
