@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <istream>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -280,20 +279,18 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
 class OneValueEach final : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
-    std::set<std::string> keys;
     for (const CLI::ConfigItem& item : found) {
-      if (item.name == "++" || item.name == "--") continue;  // begin and end of a section
-      Check(item, keys.insert(item.fullname()).second);
+      // Begin and end of a section have none.
+      if (item.name != "++" && item.name != "--") Check(item);
     }
     return found;
   }
 
-  static void Check(const CLI::ConfigItem& item, bool first) {
+  static void Check(const CLI::ConfigItem& item) {
     const auto refuse = [&item](const std::string& rule) {
       throw CLI::ConfigError("--config: " + item.fullname() + " must " + rule,
                              CLI::ExitCodes::ConfigError);
     };
-    if (!first) refuse("stand once");
     if (item.inputs.size() > 1) {
       refuse(absl::StrFormat("have one value, in quotes if it has blanks or commas; got %d: %s",
                              item.inputs.size(), CLI::detail::join(item.inputs, " and ")));

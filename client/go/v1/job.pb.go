@@ -1976,7 +1976,7 @@ type SweepOutcome struct {
 	// of the best point alone, in JobResult.pruned_weight.
 	Result *JobResult     `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Error  *status.Status `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // why there is no result
-	// The loss of the point's mask with the weights solved on it, whether or not they are its result:
+	// The loss with the point's new weights, or, where it has none, with weights solved on its mask:
 	// beside result.losses.mask, what a budget over layers is chosen by. Unset where it was not
 	// asked for or there was no time.
 	LossWithNewWeights *float64 `protobuf:"fixed64,4,opt,name=loss_with_new_weights,json=lossWithNewWeights,proto3,oneof" json:"loss_with_new_weights,omitempty"`

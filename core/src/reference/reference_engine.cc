@@ -300,9 +300,10 @@ absl::StatusOr<JointResult> ReferenceEngine::SearchJointly(const Mask& start,
   JointResult found = ReferenceJoint(weights_, gram_, groups_, start, request, dtype_,
                                      [&] { return Ended(request.out_of_time); });
   if (found.exchanges > 0) {
-    found.weights = ReferenceReconstruct(weights_, Damped(gram_, request.options.damping),
-                                         found.mask, dtype_, gram_dtype_, &found.weights,
-                                         [&] { return Ended(request.solving_out_of_time); });
+    const auto end = request.EndOfSolving(&found.converged);
+    found.weights =
+        ReferenceReconstruct(weights_, Damped(gram_, request.options.damping), found.mask, dtype_,
+                             gram_dtype_, &found.weights, [&] { return Ended(end); });
   }
   const absl::StatusOr<double> after = LossOfWeights(found.weights);
   if (after.ok() && LosesLess(*after, Rounding(found.weights), before)) {

@@ -180,7 +180,7 @@ TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
            {"host-memory = \"8GiB\" 3", "host-memory must have one value"},
            {"spool-dir = /tmp/my spool", "got 2: /tmp/my and spool"},
            {"spool-dir = \"/tmp/a#b\"", "spool-dir must have a value with two quotes"},
-           {"workers = 2\nworkers = 3", "workers must stand once"}}) {
+           {"workers = 2\nworkers = 3", "workers must have one value"}}) {
     ExpectBad({"--config", WriteFile(line + "\n")}, words);
   }
   const auto quoted =

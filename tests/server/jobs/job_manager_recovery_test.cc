@@ -254,8 +254,8 @@ TEST_F(RecoveryTest, ARepeatedRequestFindsItsJobAfterTheRestart) {
 
 TEST_F(RecoveryTest, AStoreThatFailsEndsTheRecovery) {
   Store(Left("jobs/a", JobState::kRunning, 1));
-  store_.update_fault = [](const Job&) { return absl::ResourceExhaustedError("full"); };
-  EXPECT_THAT(manager_->Recover(), StatusIs(absl::StatusCode::kResourceExhausted, "", "full"));
+  store_.update_fault = [](const Job&) { return absl::InternalError("broken"); };
+  EXPECT_THAT(manager_->Recover(), StatusIs(absl::StatusCode::kInternal, "", "broken"));
   EXPECT_EQ(store_.Get("jobs/a")->state, JobState::kRunning);
 }
 

@@ -164,38 +164,6 @@ TEST_F(DurableTensorsTest, TheCheckOfAJobsInputCanBeStopped) {
   EXPECT_EQ(Read(tensor.name), "abcdef");
 }
 
-// As long as somebody else reads the file.
-TEST_F(DurableTensorsTest, WhoWaitsForACheckCanBeStopped) {
-  const TensorInfo tensor = NewTensor("abcdef");
-  faults_->StopReading();
-  Kill();
-  faults_->AwaitStopped(1);  // the check in the background
-  StopSignal stop;
-  std::thread user([&] {
-    EXPECT_THAT(store_->Acquire(tensor.name, &stop), StatusIs(absl::StatusCode::kCancelled));
-  });
-  stop.Request();
-  user.join();
-  faults_->Go();
-  EXPECT_EQ(Read(tensor.name), "abcdef");
-}
-
-TEST_F(DurableTensorsTest, RoomOfWhatIsDeletedBeforeItsCheckIsFree) {
-  const TensorInfo first = NewTensor("abcdef");
-  const TensorInfo second = NewTensor("ghijkl");
-  faults_->StopReading();
-  Kill();
-  faults_->AwaitStopped(1);
-  const int64_t before = store_->usage().used_bytes;
-  EXPECT_THAT(store_->DeleteTensor(first.name), IsOk());
-  EXPECT_THAT(store_->DeleteTensor(second.name), IsOk());
-  EXPECT_LE(store_->usage().used_bytes, before - 6) << "all but the one that is being read";
-  faults_->Go();
-  AwaitChecks();
-  EXPECT_TRUE(Eventually([&] { return store_->usage().used_bytes == 0; }));
-  EXPECT_THAT(Incidents(), IsEmpty());
-}
-
 TEST_F(DurableTensorsTest, BytesAreCheckedWithoutAUse) {
   std::vector<std::string> bad;
   for (int i = 0; i < 6; ++i) {

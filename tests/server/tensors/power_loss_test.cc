@@ -1,10 +1,12 @@
 // Deletions that a power failure takes back in part.
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/server/tensors/durable_fixture.h"
+#include "tests/testing/hang.h"
 
 namespace sparsefw::server {
 namespace {
@@ -92,6 +94,41 @@ TEST_F(PowerLossTest, ManyDeletedUploadsDoNotRefuseTheStart) {
   LosePower();
   ASSERT_NE(store_, nullptr);
   EXPECT_EQ(store_->usage().uploads, 0);
+}
+
+// Files of an earlier process are read before they are used: who waits for that.
+using DurableChecksTest = DurableFixture;
+
+// As long as somebody else reads the file.
+TEST_F(DurableChecksTest, WhoWaitsForACheckCanBeStopped) {
+  const TensorInfo tensor = NewTensor("abcdef");
+  faults_->StopReading();
+  Kill();
+  faults_->AwaitStopped(1);  // the check in the background
+  StopSignal stop;
+  std::thread user([&] {
+    EXPECT_THAT(store_->Acquire(tensor.name, &stop), StatusIs(absl::StatusCode::kCancelled));
+  });
+  stop.Request();
+  user.join();
+  faults_->Go();
+  EXPECT_EQ(Read(tensor.name), "abcdef");
+}
+
+TEST_F(DurableChecksTest, RoomOfWhatIsDeletedBeforeItsCheckIsFree) {
+  const TensorInfo first = NewTensor("abcdef");
+  const TensorInfo second = NewTensor("ghijkl");
+  faults_->StopReading();
+  Kill();
+  faults_->AwaitStopped(1);
+  const int64_t before = store_->usage().used_bytes;
+  EXPECT_THAT(store_->DeleteTensor(first.name), IsOk());
+  EXPECT_THAT(store_->DeleteTensor(second.name), IsOk());
+  EXPECT_LE(store_->usage().used_bytes, before - 6) << "all but the one that is being read";
+  faults_->Go();
+  EXPECT_TRUE(Eventually([&] { return store_->usage().unchecked == 0; }));
+  EXPECT_TRUE(Eventually([&] { return store_->usage().used_bytes == 0; }));
+  EXPECT_THAT(Incidents(), ::testing::IsEmpty());
 }
 
 }  // namespace
