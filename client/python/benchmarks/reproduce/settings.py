@@ -58,7 +58,7 @@ DRAWN_PATTERNS = ("60 % per-row", "2:4")
 # What every sweep changes one setting of.
 BASE, BASE_ALPHA = ("60 % per-row", "SparseFW (Wanda)"), 0.9
 # Rows that are also calibrated with other draws of articles.
-DRAWN = ("ALPS", "SparseFW + swaps, refined", "preset best")
+DRAWN = ("ALPS", "ALPS, refined", "SparseFW + swaps, refined", "preset best")
 TRACED = "60 % unstructured, losses along the iterations"
 
 
