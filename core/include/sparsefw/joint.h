@@ -64,7 +64,8 @@ struct JointRequest {
   // The same for solving the weights on the mask found, which comes after it.
   std::function<bool()> solving_out_of_time = {};
 
-  // solving_out_of_time; where it ends the solving, the search has not `converged`.
+  // solving_out_of_time; where it ends the solving, the search has not `converged`. Refers to this
+  // object and to `converged`.
   std::function<bool()> EndOfSolving(bool* converged) const {
     return [this, converged] {
       const bool out = solving_out_of_time && solving_out_of_time();

@@ -28,7 +28,7 @@ TensorInfo MakeInfo(const Origin& origin, const CompleteTensor& content, absl::T
 }
 
 constexpr int64_t kReadBytes = int64_t{1} << 20;
-constexpr auto kLookAtStop = std::chrono::milliseconds(20);  // of who waits for another's check
+constexpr auto kLookAtStop = std::chrono::milliseconds(20);  // where another caller checks
 
 // Nothing when it was stopped.
 absl::StatusOr<std::optional<uint32_t>> ChecksumOf(const SpoolFile& file, int64_t size,
