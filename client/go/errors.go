@@ -91,20 +91,33 @@ func fromStatus(proto *spb.Status) *Error {
 	return e
 }
 
+// A server's timer may go off before the caller's own, which runs out at the same time.
+const deadlineSkew = 100 * time.Millisecond
+
 // asError is the Error of what gRPC returned; of a context that ended, that.
 func asError(ctx context.Context, err error) *Error {
 	if cause := ctx.Err(); cause != nil {
-		code := codes.Canceled
-		if errors.Is(cause, context.DeadlineExceeded) {
-			code = codes.DeadlineExceeded
-		}
-		return &Error{Code: code, Reason: "STOPPED", Message: cause.Error(), cause: cause}
+		return stopped(cause)
 	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return fromStatus(status.Convert(err).Proto())
+	e = fromStatus(status.Convert(err).Proto())
+	deadline, limited := ctx.Deadline()
+	if limited && e.Code == codes.DeadlineExceeded && e.Reason == "" && time.Until(deadline) < deadlineSkew {
+		return stopped(context.DeadlineExceeded)
+	}
+	return e
+}
+
+// stopped is the error of a call whose context ended.
+func stopped(cause error) *Error {
+	code := codes.Canceled
+	if errors.Is(cause, context.DeadlineExceeded) {
+		code = codes.DeadlineExceeded
+	}
+	return &Error{Code: code, Reason: "STOPPED", Message: cause.Error(), cause: cause}
 }
 
 // transient says whether the same call can succeed later.

@@ -114,7 +114,8 @@ func (c *Client) remove(ctx context.Context, method string, once func(context.Co
 			return nil
 		}
 		// A refusal of the server itself, which has a reason, has deleted nothing.
-		again = again || ctx.Err() != nil || asError(ctx, err).Reason == ""
+		e := asError(ctx, err)
+		again = again || e.cause != nil || e.Reason == ""
 		return err
 	})
 }
@@ -132,7 +133,7 @@ func (c *Client) call(ctx context.Context, method string, once func(context.Cont
 		}
 		e := asError(ctx, err)
 		switch {
-		case ctx.Err() != nil:
+		case e.cause != nil: // the caller's context ended
 			return e
 		case e.Code == codes.DeadlineExceeded && e.Reason == "":
 			silent++
