@@ -49,7 +49,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 		c.options.connectTimeout)
 }
 
-// Close ends the connection, and every call that is under way.
+// Close ends the connection. Calls that are under way, and later ones, end with CLOSED.
 func (c *Client) Close() error { return c.endpoints.close() }
 
 // Address is what Dial was given.

@@ -41,10 +41,11 @@ type endpoints struct {
 	all     []*endpoint
 	current *endpoint
 	closed  bool
+	done    chan struct{} // closed with it
 }
 
 func newEndpoints(address string, options *options) (*endpoints, error) {
-	e := &endpoints{options: options}
+	e := &endpoints{options: options, done: make(chan struct{})}
 	for _, one := range strings.Split(address, ",") {
 		if one == "" {
 			return nil, argument("an address must be HOST:PORT, or several with commas between them; got %q",
@@ -115,13 +116,15 @@ func (e *endpoints) use() *endpoint {
 	return e.current
 }
 
-// connect waits until an address is connected, which is then in use; false: until the context ended.
+// connect waits until an address is connected, which is then in use; false: until the context ended or close.
 // The one in use comes first, then the others in order.
 func (e *endpoints) connect(ctx context.Context) bool {
 	begin := time.Now()
 	for !e.try(begin) {
 		select {
 		case <-ctx.Done():
+			return false
+		case <-e.done:
 			return false
 		case <-time.After(look):
 		}
@@ -161,7 +164,11 @@ func (e *endpoints) try(begin time.Time) bool {
 func (e *endpoints) close() error {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
+	if e.closed {
+		return nil
+	}
 	e.closed = true
+	close(e.done) // before the connections: what they end is not tried again
 	var result error
 	for _, one := range e.all {
 		if one.conn != nil {

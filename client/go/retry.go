@@ -77,8 +77,15 @@ func (b *backoff) next(serverDelay time.Duration) (time.Duration, bool) {
 	return delay, true
 }
 
+func closed() *Error { return refuse(codes.Canceled, "CLOSED", "the client is closed") }
+
 // wait returns nil when the next attempt is due, and the error to return otherwise.
 func (c *Client) wait(ctx context.Context, err *Error, b *backoff) error {
+	select {
+	case <-c.endpoints.done: // gRPC calls that CANCELLED, as a server that is being shut down does
+		return closed()
+	default:
+	}
 	delay, again := b.next(err.RetryDelay)
 	if !again {
 		last := *err
@@ -93,6 +100,8 @@ func (c *Client) wait(ctx context.Context, err *Error, b *backoff) error {
 	select {
 	case <-ctx.Done():
 		return asError(ctx, ctx.Err())
+	case <-c.endpoints.done:
+		return closed()
 	case <-timer.C:
 	}
 	if err.Code == codes.Unavailable && err.Reason == "" && len(c.endpoints.all) > 1 {
