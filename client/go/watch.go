@@ -22,7 +22,8 @@ import (
 //	}
 //	if err := watch.Err(); err != nil { ... }
 //
-// It ends with the end of the job. Leaving it never cancels the job. For one goroutine at a time.
+// It ends with the end of the job. Leaving it never cancels the job. For one goroutine at a time, but any may
+// call Close: Next then ends with STOPPED.
 type Watch struct {
 	c       *Client
 	ctx     context.Context
@@ -63,6 +64,14 @@ func (w *Watch) Err() error { return w.err }
 // Next waits for an event. Heartbeats are not shown.
 func (w *Watch) Next() bool {
 	for w.err == nil && !w.ended {
+		// gRPC first gives what has arrived, however long ago the context ended.
+		if cause := w.ctx.Err(); cause != nil {
+			w.err = stopped(cause)
+			if w.stream != nil {
+				w.stream.close()
+			}
+			break
+		}
 		if w.stream == nil {
 			w.stream = w.open()
 		}
@@ -133,18 +142,21 @@ func (w *Watch) open() *watchStream {
 		cancel()
 	})
 	s.client, s.failed = w.c.jobs().WatchJob(ctx, w.request)
+	s.guard.Stop()
 	return s
 }
 
+// next waits for an event. The guard runs meanwhile, but not while the caller works on one.
 func (s *watchStream) next() (*v1.JobEvent, error) {
 	err := s.failed
 	var event *v1.JobEvent
 	if err == nil {
+		s.guard.Reset(s.silence)
 		event, err = s.client.Recv()
+		s.guard.Stop()
 	}
 	if err == nil {
 		s.heard = true
-		s.guard.Reset(s.silence)
 		return event, nil
 	}
 	if atomic.LoadInt32(&s.silent) == 1 {
