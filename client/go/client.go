@@ -2,6 +2,9 @@ package sparsefw
 
 import (
 	"context"
+	"strconv"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -17,11 +20,11 @@ type Client struct {
 }
 
 // Dial connects to a server: "host:port", "unix:/path", or several with commas between them, of which
-// the first that can be reached is used until its connection is lost. Without an option for TLS the
-// connection is plain text.
+// the first that can be reached is used until its connection is lost. An IPv6 address has brackets:
+// "[::1]:50051". Without an option for TLS the connection is plain text.
 //
-// Errors: CLIENT_ARGUMENT; UNREACHABLE when no address answers within the connect timeout; that of
-// the context.
+// Errors: CLIENT_ARGUMENT; UNREACHABLE, with what the first address said, when none answers within the
+// connect timeout; that of the context.
 func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	c := &Client{address: address, options: defaults()}
 	for _, option := range opts {
@@ -41,12 +44,42 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if c.endpoints.connect(limited) {
 		return c, nil
 	}
-	c.Close()
-	if ctx.Err() != nil {
-		return nil, asError(ctx, ctx.Err())
+	e := c.ask(ctx)
+	if e == nil {
+		return c, nil
 	}
-	return nil, refuse(codes.Unavailable, "UNREACHABLE", "%s: no connection within %s", address,
-		c.options.connectTimeout)
+	c.Close()
+	if e.cause != nil {
+		return nil, e
+	}
+	return nil, refuse(codes.Unavailable, "UNREACHABLE", "no server could be reached at %s within %s: %s", address,
+		c.options.connectTimeout, explained(e.Message))
+}
+
+// ask is why the server cannot be reached, which only a call tells; nil where it answers after all.
+func (c *Client) ask(ctx context.Context) *Error {
+	limited, cancel := context.WithTimeout(c.outgoing(ctx), time.Second)
+	defer cancel()
+	_, err := c.jobs().GetServerInfo(limited, &v1.GetServerInfoRequest{})
+	if err == nil {
+		return nil
+	}
+	e := asError(ctx, err)
+	if e.cause == nil && e.Reason != "" {
+		return nil // a refusal is an answer
+	}
+	return e
+}
+
+// explained is what happened, without gRPC's words around it: connection error: desc = "transport: ...".
+func explained(message string) string {
+	if _, quoted, found := strings.Cut(message, "desc = "); found {
+		if text, err := strconv.Unquote(quoted); err == nil {
+			message = text
+		}
+	}
+	message = strings.TrimPrefix(message, "transport: ")
+	return strings.TrimPrefix(message, "Error while dialing ")
 }
 
 // Close ends the connection. Calls that are under way, and later ones, end with CLOSED.

@@ -2,8 +2,6 @@ package sparsefw
 
 import (
 	"context"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,13 +44,14 @@ type endpoints struct {
 
 func newEndpoints(address string, options *options) (*endpoints, error) {
 	e := &endpoints{options: options, done: make(chan struct{})}
-	for _, one := range strings.Split(address, ",") {
-		if one == "" {
-			return nil, argument("an address must be HOST:PORT, or several with commas between them; got %q",
-				address)
-		}
+	addresses, err := splitAddresses(address)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range addresses {
 		if options.token != "" && options.tls == nil && !isLocal(one) {
-			return nil, argument("a token must be sent over TLS or to this machine; %s is neither", one)
+			return nil, argument("a token is only sent over TLS or to this machine: the connection to %s would be "+
+				"plain text", one)
 		}
 		e.all = append(e.all, &endpoint{address: one})
 	}
@@ -61,18 +60,6 @@ func newEndpoints(address string, options *options) (*endpoints, error) {
 	}
 	e.current = e.all[0]
 	return e, nil
-}
-
-func isLocal(address string) bool {
-	if strings.HasPrefix(address, "unix:") {
-		return true
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // dial makes the connection of an address; it does not wait for it.
@@ -101,7 +88,7 @@ func (e *endpoints) dial(one *endpoint) error {
 	} else {
 		opts = append(opts, grpc.WithInsecure())
 	}
-	conn, err := grpc.Dial(one.address, opts...)
+	conn, err := grpc.Dial(target(one.address), opts...)
 	if err != nil {
 		return argument("%q must be the address of a server: %v", one.address, err)
 	}
