@@ -43,6 +43,8 @@ func elementBytes(dtype v1.DataType) int {
 	return 0
 }
 
+func (m Matrix) given() bool { return m.DType != 0 || m.Rows != 0 || m.Cols != 0 || m.Data != nil }
+
 func (m Matrix) check(what string) error {
 	size := elementBytes(m.DType)
 	if size == 0 {

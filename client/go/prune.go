@@ -14,16 +14,6 @@ import (
 // How long an interrupted Prune takes to clean up after itself.
 const cleanUp = 5 * time.Second
 
-// Layer is what a job works on. The weight [d_out, d_in] is given, and either the Gram matrix
-// [d_in, d_in] or activations [tokens, d_in]; as a matrix, or as the name of a tensor in the job's spec.
-type Layer struct {
-	Weight, Gram, Activations Matrix
-	// Tensors of the server, where the layer's are left out. They stay there.
-	WeightName, GramName string
-	// To start from; may be nil.
-	WarmStart *Mask
-}
-
 // Result is a job that has ended and what it made.
 type Result struct {
 	Job  *v1.Job
@@ -43,9 +33,12 @@ func (r *Result) Losses() *v1.Losses { return r.Job.GetResult().GetLosses() }
 // *JobError, and goes on where it was. Until then the job goes on, and what was uploaded stays.
 func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, observer func(*v1.JobEvent),
 	opts ...CallOption) (*Result, error) {
-	p := pruning{c: c, layer: layer, spec: proto.Clone(spec).(*v1.JobSpec)}
-	for _, option := range opts {
-		option(&p.options)
+	if spec == nil {
+		return nil, argument("a job must have a spec; got nil")
+	}
+	p := pruning{c: c, layer: layer, spec: proto.Clone(spec).(*v1.JobSpec), options: collect(opts)}
+	if err := p.settle(); err != nil {
+		return nil, err
 	}
 	if err := p.check(ctx); err != nil {
 		return nil, err
@@ -62,40 +55,6 @@ type pruning struct {
 	options callOptions
 	made    []string // tensors of this call alone
 	job     *v1.Job
-}
-
-func (p *pruning) check(ctx context.Context) error {
-	l := &p.layer
-	p.spec.Weight, p.spec.Gram = l.WeightName, l.GramName
-	request := &v1.CheckJobOptionsRequest{Spec: p.spec}
-	if l.WeightName == "" {
-		if err := l.Weight.check("the weight"); err != nil {
-			return err
-		}
-		request.Weight = l.Weight.spec(v1.TensorKind_TENSOR_KIND_WEIGHT)
-	}
-	switch {
-	case l.GramName != "":
-	case l.Gram.Data != nil:
-		if err := l.Gram.check("the Gram matrix"); err != nil {
-			return err
-		}
-		request.GramSource = &v1.CheckJobOptionsRequest_Gram{Gram: l.Gram.spec(v1.TensorKind_TENSOR_KIND_GRAM)}
-	default:
-		if err := l.Activations.check("the activations"); err != nil {
-			return err
-		}
-		request.GramSource = &v1.CheckJobOptionsRequest_Activations{Activations: &v1.GramSpec{
-			DIn: int64(l.Activations.Cols), ActivationDtype: l.Activations.DType,
-		}}
-	}
-	if l.WarmStart != nil {
-		request.WarmStart = &v1.TensorSpec{
-			Kind: v1.TensorKind_TENSOR_KIND_MASK, Dtype: v1.DataType_DATA_TYPE_U1,
-			Dims: []int64{int64(l.WarmStart.Rows), int64(l.WarmStart.Cols)},
-		}
-	}
-	return p.c.CheckJobOptions(ctx, request)
 }
 
 // within: the same call again finds what this one has made.
@@ -115,20 +74,22 @@ func (p *pruning) upload(ctx context.Context) error {
 		return tensor.GetName(), err
 	}
 	var err error
-	if l.WeightName == "" {
+	if l.Weight.given() {
 		p.spec.Weight, err = take(p.c.Upload(ctx, v1.TensorKind_TENSOR_KIND_WEIGHT, l.Weight, p.within("weight")...))
 	}
-	if err == nil && l.GramName == "" {
-		if l.Gram.Data != nil {
-			p.spec.Gram, err = take(p.c.Upload(ctx, v1.TensorKind_TENSOR_KIND_GRAM, l.Gram, p.within("gram")...))
-		} else {
-			p.spec.Gram, err = take(p.c.Gram(ctx, l.Activations, p.within("activations")...))
-		}
+	if err == nil && l.Gram.given() {
+		p.spec.Gram, err = take(p.c.Upload(ctx, v1.TensorKind_TENSOR_KIND_GRAM, l.Gram, p.within("gram")...))
+	}
+	if err == nil && l.Activations.given() {
+		p.spec.Gram, err = take(p.c.Gram(ctx, l.Activations, p.within("activations")...))
 	}
 	if err == nil && l.WarmStart != nil {
 		var name string
 		name, err = take(p.c.UploadMask(ctx, l.WarmStart, p.within("warm_start")...))
-		p.spec.WarmStart = &v1.WarmStart{Source: &v1.WarmStart_Mask{Mask: name}}
+		if p.spec.WarmStart == nil {
+			p.spec.WarmStart = &v1.WarmStart{}
+		}
+		p.spec.WarmStart.Source = &v1.WarmStart_Mask{Mask: name}
 	}
 	return err
 }
@@ -151,7 +112,7 @@ func (p *pruning) run(ctx context.Context, observer func(*v1.JobEvent)) (*Result
 		return nil, err
 	}
 	p.job = ended
-	if w := p.layer.Weight; p.layer.WeightName == "" && !sameDims(ended.GetShape(), w.shape()) {
+	if w := p.layer.Weight; w.given() && !sameDims(ended.GetShape(), w.shape()) {
 		return nil, refuse(codes.Internal, "PROTOCOL", "%s: must have the layer's shape %v; the server says %v",
 			ended.GetName(), w.shape(), ended.GetShape())
 	}
