@@ -37,6 +37,7 @@ func (c *Client) Prune(ctx context.Context, layer Layer, spec *v1.JobSpec, obser
 		return nil, argument("a job must have a spec; got nil")
 	}
 	p := pruning{c: c, layer: layer, spec: proto.Clone(spec).(*v1.JobSpec), options: collect(opts)}
+	p.id = p.options.id()
 	if err := p.settle(); err != nil {
 		return nil, err
 	}
@@ -54,6 +55,8 @@ type pruning struct {
 	spec    *v1.JobSpec
 	options callOptions
 	made    []string // tensors of this call alone
+	id      string   // of the job's request
+	asked   bool     // for the job: there may be one, though its answer was lost
 	job     *v1.Job
 }
 
@@ -98,11 +101,8 @@ func (p *pruning) run(ctx context.Context, observer func(*v1.JobEvent)) (*Result
 	if err := p.upload(ctx); err != nil {
 		return nil, err
 	}
-	var opts []CallOption
-	if p.options.requestID != "" {
-		opts = append(opts, WithRequestID(p.options.requestID))
-	}
-	job, err := p.c.CreateJob(ctx, p.spec, opts...)
+	p.asked = true
+	job, err := p.c.CreateJob(ctx, p.spec, WithRequestID(p.id))
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +163,9 @@ func (p *pruning) leave(err error) {
 	}
 	limited, cancel := context.WithTimeout(context.Background(), cleanUp)
 	defer cancel()
+	if p.job == nil && p.asked && !isRefusal(err) {
+		p.find(limited)
+	}
 	if p.job != nil && !Ended(p.job.GetState()) {
 		if _, err := p.c.CancelJob(limited, p.job.GetName()); err == nil {
 			_, _ = p.c.Wait(limited, p.job.GetName(), nil) // it reads the tensors until then
@@ -171,4 +174,23 @@ func (p *pruning) leave(err error) {
 	for _, name := range p.made {
 		_ = p.c.DeleteTensor(limited, name) // else it stays, unless the server has a --tensor-ttl
 	}
+}
+
+// find: the same request again tells the job of a CreateJob whose answer was lost. Half of the time is left for
+// what was uploaded.
+func (p *pruning) find(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, cleanUp/2)
+	defer cancel()
+	if job, err := p.c.CreateJob(limited, p.spec, WithRequestID(p.id)); err == nil {
+		p.job = job
+	}
+}
+
+// isRefusal: the server itself refused, so nothing was made. The other reasons are this client's.
+func isRefusal(err error) bool {
+	switch ReasonOf(err) {
+	case "", "STOPPED", "CLOSED", "PROTOCOL", "UNREACHABLE":
+		return false
+	}
+	return true
 }
