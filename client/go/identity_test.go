@@ -45,17 +45,17 @@ func certificate(t *testing.T, folder string) (cert, key string) {
 func TestTLSAndTokens(t *testing.T) {
 	folder := t.TempDir()
 	cert, key := certificate(t, folder)
-	sum := sha256.Sum256([]byte("open sesame"))
+	sum := sha256.Sum256([]byte("open-sesame"))
 	tokens := filepath.Join(folder, "tokens")
 	must(t, os.WriteFile(tokens, []byte("default:"+hex.EncodeToString(sum[:])+"\n"), 0o600))
 	server := startServer(t, "--tls-cert", cert, "--tls-key", key, "--tokens", tokens)
 	secure := sparsefw.WithTLSFiles(cert, "", "")
 
-	client := server.dial(secure, sparsefw.WithToken("open sesame"))
+	client := server.dial(secure, sparsefw.WithToken("open-sesame"))
 	_, err := client.ServerInfo(ctx)
 	must(t, err)
 	// Two addresses, too: each has the name of its own.
-	client = dial(t, "127.0.0.1:1,"+server.address, secure, sparsefw.WithToken("open sesame"))
+	client = dial(t, "127.0.0.1:1,"+server.address, secure, sparsefw.WithToken("open-sesame"))
 	_, err = client.ServerInfo(ctx)
 	must(t, err)
 

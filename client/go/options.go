@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -102,9 +104,18 @@ func WithOwner(owner string) Option {
 }
 
 // WithToken is sent with every call, over TLS and to this machine only: Dial refuses it otherwise,
-// since others on the way could read it.
+// since others on the way could read it. It has printable ASCII characters and no space.
 func WithToken(token string) Option {
-	return func(o *options) error { o.token = token; return nil }
+	return func(o *options) error {
+		for i := 0; i < len(token); i++ {
+			if token[i] <= 0x20 || token[i] >= 0x7f { // what no header holds; the message does not show it
+				return argument("a token must have printable ASCII characters only, and no space; got one of %d bytes "+
+					"with another character", len(token))
+			}
+		}
+		o.token = token
+		return nil
+	}
 }
 
 // WithTLS secures the connection. A nil configuration trusts the roots of this machine.
@@ -152,7 +163,22 @@ func WithTLSFiles(ca, certificate, key string) Option {
 // WithTraceparent is a W3C trace context that the server logs with this client's calls and jobs; a
 // new one otherwise.
 func WithTraceparent(traceparent string) Option {
-	return func(o *options) error { o.traceparent = traceparent; return nil }
+	return func(o *options) error {
+		if traceparent != "" && !isTraceparent(traceparent) {
+			return argument("traceparent must be 00-<32 hex>-<16 hex>-<2 hex> in lower case; got %d bytes",
+				len(traceparent))
+		}
+		o.traceparent = traceparent
+		return nil
+	}
+}
+
+var traceparents = regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
+
+// isTraceparent: an identifier of nothing but zeros means none.
+func isTraceparent(text string) bool {
+	found := traceparents.FindStringSubmatch(text)
+	return found != nil && strings.Trim(found[1], "0") != "" && strings.Trim(found[2], "0") != ""
 }
 
 func positive(what string, value time.Duration) error {
