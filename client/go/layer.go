@@ -98,10 +98,10 @@ func (p *pruning) check(ctx context.Context) error {
 		}}
 	}
 	if l.WarmStart != nil {
-		request.WarmStart = &v1.TensorSpec{
-			Kind: v1.TensorKind_TENSOR_KIND_MASK, Dtype: v1.DataType_DATA_TYPE_U1,
-			Dims: []int64{int64(l.WarmStart.Rows), int64(l.WarmStart.Cols)},
+		if err := l.WarmStart.check("the warm start"); err != nil {
+			return err
 		}
+		request.WarmStart = l.WarmStart.spec()
 	}
 	err := p.c.CheckJobOptions(ctx, request)
 	if status.Code(err) == codes.Unimplemented && ReasonOf(err) == "" {

@@ -1,6 +1,10 @@
 package sparsefw
 
-import "math/bits"
+import (
+	"math/bits"
+
+	v1 "github.com/sparsefw/sparsefw/client/go/v1"
+)
 
 // Mask is a binary mask [Rows, Cols], one bit a weight: 1 keeps it. Each row begins on a byte, its
 // first weight in the least significant bit.
@@ -10,6 +14,21 @@ type Mask struct {
 }
 
 func (m *Mask) rowBytes() int { return (m.Cols + 7) / 8 }
+
+func (m *Mask) spec() *v1.TensorSpec {
+	return &v1.TensorSpec{
+		Kind: v1.TensorKind_TENSOR_KIND_MASK, Dtype: v1.DataType_DATA_TYPE_U1,
+		Dims: []int64{int64(m.Rows), int64(m.Cols)},
+	}
+}
+
+func (m *Mask) check(what string) error {
+	if total, ok := byteSize(m.spec()); !ok || total != int64(len(m.Bits)) {
+		return argument("%s must be %d x %d bits, each row of whole bytes; got %d bytes", what, m.Rows, m.Cols,
+			len(m.Bits))
+	}
+	return nil
+}
 
 // NewMask removes every weight.
 func NewMask(rows, cols int) *Mask {

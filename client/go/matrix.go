@@ -50,7 +50,7 @@ func (m Matrix) check(what string) error {
 	if size == 0 {
 		return argument("%s must be of dtype F64, F32, F16 or BF16; got %s", what, ShortName(m.DType))
 	}
-	if m.Rows < 1 || m.Cols < 1 || len(m.Data) != m.Rows*m.Cols*size {
+	if total, ok := byteSize(m.spec(0)); !ok || total != int64(len(m.Data)) {
 		return argument("%s must be %d x %d values of %d bytes; got %d bytes", what, m.Rows, m.Cols, size,
 			len(m.Data))
 	}

@@ -93,10 +93,10 @@ func (c *Client) Upload(ctx context.Context, kind v1.TensorKind, matrix Matrix,
 
 // UploadMask sends a mask, for a warm start.
 func (c *Client) UploadMask(ctx context.Context, mask *Mask, opts ...CallOption) (*v1.Tensor, error) {
-	spec := &v1.TensorSpec{
-		Kind: v1.TensorKind_TENSOR_KIND_MASK, Dtype: v1.DataType_DATA_TYPE_U1, Dims: []int64{int64(mask.Rows), int64(mask.Cols)},
+	if err := mask.check("a mask"); err != nil {
+		return nil, err
 	}
-	return c.UploadBytes(ctx, spec, mask.Bits, opts...)
+	return c.UploadBytes(ctx, mask.spec(), mask.Bits, opts...)
 }
 
 func (c *Client) upload(ctx context.Context, content content, o callOptions) (*v1.Tensor, error) {

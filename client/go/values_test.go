@@ -2,9 +2,11 @@ package sparsefw_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	sparsefw "github.com/sparsefw/sparsefw/client/go"
+	v1 "github.com/sparsefw/sparsefw/client/go/v1"
 )
 
 func TestHalfPrecisionRoundTrips(t *testing.T) {
@@ -78,4 +80,32 @@ func TestMasksBeginEachRowOnAByte(t *testing.T) {
 	if sparsefw.Apply(mask, values[1:]) == nil {
 		t.Error("a matrix of another shape")
 	}
+}
+
+func TestBytesFitTheShape(t *testing.T) {
+	client := dial(t, startFake(t, &fakeServer{}))
+	const half, max = math.MaxInt/2 + 1, math.MaxInt
+	for _, shape := range [][2]int{{half, 2}, {half, half}, {1 << 31, 1 << 31}, {1 << 30, 1 << 32}, {max, 1}, {0, 8}, {-1, -8}, {2, 8}} {
+		matrix := sparsefw.Matrix{DType: v1.DataType_DATA_TYPE_F32, Rows: shape[0], Cols: shape[1], Data: make([]byte, 32)}
+		if shape[1] == 2 || shape[0] > 1<<29 {
+			matrix.Data = nil // as many bytes as the product of the shape has after its overflow
+		}
+		_, err := client.Upload(ctx, v1.TensorKind_TENSOR_KIND_WEIGHT, matrix)
+		if sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" || !strings.Contains(err.Error(), "a matrix must be ") {
+			t.Errorf("%v: %v", shape, err)
+		}
+		_, err = client.UploadMask(ctx, &sparsefw.Mask{Rows: shape[0], Cols: shape[1], Bits: []byte{1}})
+		if sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" || !strings.Contains(err.Error(), "a mask must be ") {
+			t.Errorf("a mask %v: %v", shape, err)
+		}
+	}
+	layer := smallLayer()
+	layer.WarmStart = &sparsefw.Mask{Rows: 1, Cols: 8}
+	_, err := client.Prune(ctx, layer, wanda(0.5), nil)
+	if sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" ||
+		!strings.Contains(err.Error(), "the warm start must be 1 x 8 bits, each row of whole bytes; got 0 bytes") {
+		t.Errorf("%v", err)
+	}
+	_, err = client.UploadMask(ctx, sparsefw.NewMask(3, 9))
+	must(t, err)
 }
