@@ -20,9 +20,12 @@ func (r *Result) Loss() float64 {
 	return share(losses.GetMask(), losses.GetFull())
 }
 
-// Certificate is the share of the mask's loss that no mask with the same fixed weights avoids; 0 where
-// there is no lower bound.
+// Certificate is the share of the mask's loss that no mask with the same fixed weights avoids: 1 where it is
+// optimal, also where it loses nothing; 0 where there is no lower bound.
 func (r *Result) Certificate() float64 {
+	if !(r.Losses().GetMask() > 0) {
+		return 1
+	}
 	return share(r.Losses().GetLowerBound(), r.Losses().GetMask())
 }
 

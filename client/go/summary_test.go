@@ -80,3 +80,16 @@ func TestWhatWinsOverAPresetIsSaid(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+func TestAMaskThatLosesNothingIsCertified(t *testing.T) {
+	r := result()
+	losses := r.Job.Result.Losses
+	losses.Mask, losses.LowerBound = 0, 0
+	if got := r.Certificate(); got != 1 { // as in Python
+		t.Errorf("got %g", got)
+	}
+	losses.Mask = 150.5
+	if got := r.Certificate(); got != 0 {
+		t.Errorf("got %g without a lower bound", got)
+	}
+}
