@@ -68,14 +68,14 @@ func TestAWatchEndsThoughEventsAreThere(t *testing.T) {
 }
 
 func TestAnObserverThatTakesItsTimeIsNoSilence(t *testing.T) {
-	server := &chatty{events: 2, heartbeats: 7, sent: make(chan struct{}, 10)}
+	server := &chatty{events: 2, heartbeats: 10, sent: make(chan struct{}, 10)}
 	seen := &retries{}
-	client := dial(t, startFake(t, server), quick(), seen.option(), sparsefw.WithWatchSilence(300*time.Millisecond))
+	client := dial(t, startFake(t, server), quick(), seen.option(), sparsefw.WithWatchSilence(600*time.Millisecond))
 	slow := true
 	_, err := client.Wait(ctx, "jobs/one", func(event *v1.JobEvent) {
 		if event.GetJob().GetRevision() == 2 && slow {
 			slow = false
-			time.Sleep(time.Second)
+			time.Sleep(1500 * time.Millisecond)
 		}
 	})
 	must(t, err)
