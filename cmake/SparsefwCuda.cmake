@@ -30,9 +30,9 @@ if(SPARSEFW_CUDA_MODULE)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
-  # Ampere and Hopper, and code that the driver translates for what comes after.
+  # Ampere, Hopper and Blackwell, and code that the driver translates for other and later ones.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 90-virtual)
   endif()
   set(CMAKE_CUDA_COMPILER ${SPARSEFW_NVCC})
   if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)

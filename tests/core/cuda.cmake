@@ -86,7 +86,7 @@ if(TARGET sparsefw::cuda_engine)
     FAIL_REGULAR_EXPRESSION "\\[  FAILED  \\]")
 endif()
 
-# What nvcc made of the kernels, against core/src/cuda/kernels.json; cuobjdump comes from PyPI.
+# What nvcc made of the kernels, against script/checks/kernels.json; cuobjdump comes from PyPI.
 if(TARGET sparsefw::cuda_engine)
   add_test(NAME cuda_kernels COMMAND ${PROJECT_SOURCE_DIR}/script/checks/kernels
            --objects ${PROJECT_BINARY_DIR}/core/src/cuda/CMakeFiles/sparsefw_cuda_engine.dir)

@@ -197,7 +197,7 @@ class Tests:
 
     def sanitize(self, sanitizer, tool, seconds, item):
         """Small cases until the time is over. One that is too slow under the tool says nothing,
-        and is only counted as not run. Of cuBLAS neither the kernels are looked at, nor the calls
+        and is only counted as not run. Neither the kernels of cuBLAS are looked at, nor the calls
         that it tries."""
         end, through, hangs = time.monotonic() + seconds, 0, 0
         chunks = self.small_cases(item)

@@ -31,7 +31,7 @@ NCU_LAUNCHES = 1  # of a kernel that the program times; ncu itself repeats each
 NCU_KERNELS = {
     "iteration-unstructured:0.6": ("VertexUpdateKernel", "ToggleKernel", "PrunedKernel",
                                    "RowLossKernel", "WindowKernel", "DigitKernel", "MarkKernel"),
-    "iteration-2:4": ("RowBatchKernel", "GroupKernel"),
+    "iteration-2:4": ("GroupKernel",),
 }
 
 
@@ -217,7 +217,7 @@ class Part:
 
 PARTS = (
     Part("smoke", 60, 60, smoke, "the times of kernels: an iteration (unstructured, 2:4), its "
-         "capture, prune, joint"),
+         "capture, prune, refine, joint"),
     Part("goal", 80, 60, lambda context: _benchmarks(context, "goal"),
          "the goal's shape and the ways to update U in three precisions, beside PyTorch"),
     Part("ncu", 40, 30, profile, "Nsight Compute on the kernels that iterations are spent in"),

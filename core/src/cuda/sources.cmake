@@ -2,7 +2,7 @@
 # opening of cuBLAS and cuSOLVER (runtime/toolkit_libraries.cc).
 set(SPARSEFW_CUDA_SOURCES
   iteration/frank_wolfe.cc iteration/frank_wolfe_state.cc iteration/refresh.cu
-  iteration/row_batch.cu iteration/toggle_history.cc iteration/vertex_update.cu
+  iteration/toggle_history.cc iteration/vertex_update.cu
   joint/batch_search.cc joint/joint_border.cu joint/joint_build.cu joint/joint_factor.cu
   joint/joint_memory.cc joint/joint_pass.cu joint/joint_search.cc joint/joint_weights.cu
   linalg/float64_product.cc linalg/gram_accumulator.cc linalg/gram_sum.cu linalg/layer_kernels.cu

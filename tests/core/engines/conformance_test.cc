@@ -172,7 +172,7 @@ TEST_P(PathTest, RelaxedLossAfter200IterationsIsThatOfTheReference) {
       SPARSEFW_ASSERT_OK_AND_ASSIGN(const Outcome expected,
                                     RunEngine(EngineKind::kReference, start, request));
       SPARSEFW_ASSERT_OK_AND_ASSIGN(const Outcome actual, RunEngine(kind, start, request));
-      const double tolerance = IsFloat32(kind) && alpha == 0 ? 1e-3 : 1e-4;
+      const double tolerance = !IsFloat32(kind) ? 1e-6 : alpha == 0 ? 1e-3 : 1e-4;
       EXPECT_NEAR(actual.stats.relaxed_loss, expected.stats.relaxed_loss,
                   tolerance * expected.stats.relaxed_loss);
       ExpectLegal(actual.rounded, start);

@@ -107,12 +107,24 @@ TEST_P(IterationStateTest, RestoredIsSaved) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(
       const auto start,
       MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, alpha));
-  // The CPU engine has refreshes: its counts end right at them, before and after.
+  // Counts of the CPU engine end right at its refreshes, before and after. The emulated device is
+  // too slow for so many.
   std::vector<int64_t> counts = {1, 8, 31, 20};
   if (kind == EngineKind::kCpuFloat64 || kind == EngineKind::kCpuFloat32) {
     counts = {1, 8, 60, 331, 100, 30, 470, 40};
   }
   ExpectRestoredIsSaved(kind, start, rule, counts, {.threads = 2});
+}
+
+// E and U are computed anew every 500 iterations.
+TEST(IterationStateFormTest, RestoredIsSavedAroundARefresh_cuda) {
+  SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat64);
+  const auto layer = MakeRandomLayer({.rows = 3, .cols = 20, .seed = 9});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto start,
+                                MakeStartingPoint(layer.weights.view(), layer.gram.view(),
+                                                  Pattern::Unstructured(0.6), {}, 0.5));
+  ExpectRestoredIsSaved(EngineKind::kCudaFloat64, start, StepRule::kLineSearch, {490, 10, 1, 4},
+                        {.threads = 1});
 }
 
 // The form in which U is updated follows from the epochs before.

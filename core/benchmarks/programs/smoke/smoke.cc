@@ -30,6 +30,14 @@ cuda::Event TimingEvent() {
 
 }  // namespace
 
+cuda::DeviceLayer<float> OnDevice(const SyntheticLayer& made, cudaStream_t stream) {
+  const auto weights = OrDie(cuda::GivenMatrix::Upload(made.weights.view(), stream, nullptr));
+  const auto gram = OrDie(cuda::GivenMatrix::Upload(made.gram.view(), stream, nullptr));
+  const Scale scale =
+      NearOne({Scale::ExponentFor(weights.max_abs()), Scale::ExponentFor(gram.max_abs())});
+  return OrDie(cuda::LoadLayer<float>(weights.view(), gram.view(), scale, stream));
+}
+
 void Smoke::Begin(const std::string& name) {
   std::cout << Json{{"begin", name}}.dump() << std::endl;
 }

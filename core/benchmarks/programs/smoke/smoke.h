@@ -20,7 +20,9 @@
 
 #include "absl/status/status.h"
 #include "core/benchmarks/programs/bench_program.h"
+#include "core/benchmarks/programs/layers/synthetic_layer.h"
 #include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/memory/device_layer.h"
 #include "core/src/cuda/runtime/cuda_error.h"
 #include "core/src/cuda/runtime/cuda_status.h"
 
@@ -33,6 +35,9 @@ template <typename T>
 void Put(const std::vector<T>& from, T* to) {
   OrDie(cuda::CopyAndWait(to, from.data(), std::ssize(from), cudaMemcpyHostToDevice, nullptr));
 }
+
+// As the engine scales it for swaps and the joint search.
+cuda::DeviceLayer<float> OnDevice(const SyntheticLayer& made, cudaStream_t stream);
 
 // Takes the reports of the parts. Kernels are launched `launches` times; the median counts.
 class Smoke {
@@ -62,6 +67,8 @@ void SmokeIteration(Smoke& smoke, const std::string& pattern, int64_t rows, int6
 void SmokeCapture(Smoke& smoke, int64_t rows, int64_t cols);
 // SparseGPT and ALPS, and their kernels.
 void SmokePrune(Smoke& smoke, int64_t rows, int64_t cols);
+// The kernels of swaps, new weights and saliency.
+void SmokeRefine(Smoke& smoke, int64_t rows, int64_t cols);
 // The joint search by the engine, and its launches.
 void SmokeJoint(Smoke& smoke, int64_t rows, int64_t cols);
 

@@ -8,7 +8,6 @@
 namespace sparsefw::bench {
 namespace {
 
-constexpr int64_t kBatch = 4;
 constexpr int kReplays = 20;
 
 // The kernels of one pattern.
@@ -64,19 +63,6 @@ class Kernels {
       return cuda::LaunchFinishCompare(it(), true, stream);
     };
     Run("compare", compare, [this] { Begin(); });  // M = the previous vertex
-  }
-
-  // Several iterations of a row at once.
-  void Batch() {
-    if (!cuda::CanBatchRows(it())) return;
-    const auto begin = [this] {
-      Begin();
-      OrDie(cuda::LaunchSelect(it(), cuda::Motion::kStay, nullptr));
-      OrDie(cuda::LaunchFinishStep(it(), nullptr));
-    };
-    Run(
-        "batch of rows", [this](auto stream) { return cuda::LaunchRowBatch(it(), kBatch, stream); },
-        begin);
   }
 
   void Capture() {
@@ -144,7 +130,6 @@ void SmokeIteration(Smoke& smoke, const std::string& pattern, int64_t rows, int6
   kernels.Update();
   kernels.Select();
   kernels.Refresh();
-  kernels.Batch();
 }
 
 void SmokeCapture(Smoke& smoke, int64_t rows, int64_t cols) {

@@ -62,19 +62,10 @@ std::vector<RowWindow> Windows(int64_t rows, int64_t cols, bool groups) {
   return windows;
 }
 
-// On the device, as the engine scales it for the search.
-cuda::DeviceLayer<float> Loaded(const SyntheticLayer& made, cudaStream_t stream) {
-  const auto weights = OrDie(cuda::GivenMatrix::Upload(made.weights.view(), stream, nullptr));
-  const auto gram = OrDie(cuda::GivenMatrix::Upload(made.gram.view(), stream, nullptr));
-  const Scale scale =
-      NearOne({Scale::ExponentFor(weights.max_abs()), Scale::ExponentFor(gram.max_abs())});
-  return OrDie(cuda::LoadLayer<float>(weights.view(), gram.view(), scale, stream));
-}
-
 // The launches of a batch of rows.
 void TimeBatch(Smoke& smoke, const SyntheticLayer& made, bool groups) {
   const auto context = OrDie(cuda::ExecutionContext::Open(0, cuda::kSmallWorkspaceBytes, nullptr));
-  const cuda::DeviceLayer<float> layer = Loaded(made, context->stream());
+  const cuda::DeviceLayer<float> layer = OnDevice(made, context->stream());
   const Matrix<float> drawn = GaussianMatrix(layer.rows, layer.stride, 22);
   const auto products =
       OrDie(context->Upload(std::vector<double>(drawn.data(), drawn.data() + drawn.size())));

@@ -36,6 +36,7 @@ std::vector<Part> AllParts() {
   }
   parts.push_back({"capture", SmokeCapture});
   parts.push_back({"prune", SmokePrune});
+  parts.push_back({"refine", SmokeRefine});
   parts.push_back({"joint", SmokeJoint});
   return parts;
 }

@@ -88,7 +88,7 @@ template <typename Real>
 absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
   UpdateForm form = UpdateForm::kRows;
   const int64_t end = iteration_ + request.count;
-  for (int64_t t = iteration_; t < end;) {
+  for (int64_t t = iteration_; t < end; ++t) {
     const int64_t epoch = toggles_.EpochOf(t);
     if (t == iteration_ || toggles_.BeginsEpoch(t)) {
       if (context_.stopped()) return context_.Await();
@@ -97,27 +97,12 @@ absl::Status FrankWolfe<Real>::RunSteps(const StepRequest& request) {
       if (!running) break;
       form = FormIn(epoch);
     }
-    const int64_t batch = form == UpdateForm::kRows ? BatchAt(t, end, request) : 0;
-    SPARSEFW_RETURN_IF_ERROR(batch > 0 ? ToStatus(LaunchRowBatch(it_, batch, context_.stream()))
-                                       : EnqueueStep(t, form));
-    t += std::max<int64_t>(batch, 1);
-    if (toggles_.BeginsEpoch(t)) {
+    SPARSEFW_RETURN_IF_ERROR(EnqueueStep(t, form));
+    if (toggles_.BeginsEpoch(t + 1)) {
       SPARSEFW_RETURN_IF_ERROR(toggles_.Record(epoch, it_.state));
     }
   }
   return absl::OkStatus();
-}
-
-// Iterations from `iteration` on that rows can be taken through one by one; 0: none.
-template <typename Real>
-int64_t FrankWolfe<Real>::BatchAt(int64_t iteration, int64_t end,
-                                  const StepRequest& request) const {
-  if (request.rule != StepRule::kOpenLoop || !CanBatchRows(it_)) return 0;
-  if (RefreshesVertexProduct(iteration)) return 0;
-  // It looks at the gap after every iteration, but at the end of a batch only.
-  const int64_t most = request.rel_gap > 0 ? 1 : kMostBatch;
-  return std::min(
-      {most, end - iteration, StepsBeforeRefresh(iteration), toggles_.LeftOfEpoch(iteration)});
 }
 
 template <typename Real>

@@ -84,7 +84,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
   absl::Status Initialise();
 
   absl::Status RunSteps(const StepRequest& request);
-  int64_t BatchAt(int64_t iteration, int64_t end, const StepRequest& request) const;
   absl::Status EnqueueStep(int64_t iteration, UpdateForm form);
   template <typename Enqueue>
   absl::Status EnqueueGraph(StepGraph& graph, const Enqueue& enqueue);

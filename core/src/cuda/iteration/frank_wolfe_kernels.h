@@ -58,10 +58,6 @@ struct SelectionScratch {
   BitWord* inside = nullptr;      // [rows, stride / 32]: entries inside it
 };
 
-// Iterations of LaunchRowBatch.
-inline constexpr int64_t kMostBatch = 16;
-inline int64_t RowSums(int64_t rows) { return (2 * kMostBatch + 1) * (rows + 1); }
-
 // Views of device memory; no ownership.
 template <typename Real>
 struct IterateView {
@@ -81,8 +77,7 @@ struct IterateView {
   BitWord* vertex = nullptr;       // V_t, without the fixed set
   StepState* state = nullptr;
   SelectionScratch scratch = {};
-  double* partial = nullptr;   // [rows * ColumnChunks(stride) * 3] sums of blocks
-  double* row_sums = nullptr;  // [RowSums(rows)], of batches of rows
+  double* partial = nullptr;  // [rows * ColumnChunks(stride) * 3] sums of blocks
 
   SPARSEFW_HOST_DEVICE int64_t words() const { return stride / 32; }
 };
@@ -96,14 +91,6 @@ template <typename Real>
 CudaError LaunchSelect(const IterateView<Real>& it, Motion motion, cudaStream_t stream);
 template <typename Real>
 CudaError LaunchFinishStep(const IterateView<Real>& it, cudaStream_t stream);
-
-// `count` open-loop iterations, up to kMostBatch, where groups lie within rows that
-// fit shared memory: row_batch.cu. The gap is not looked at in between. However
-// iterations are cut into batches, the bits are the same.
-template <typename Real>
-bool CanBatchRows(const IterateView<Real>& it);
-template <typename Real>
-CudaError LaunchRowBatch(const IterateView<Real>& it, int64_t count, cudaStream_t stream);
 
 // The last part of step 1 for a U that is computed as a dense product of Point::kNextVertex
 // instead: b_t = <D(V_t), U_t>, eta_t, L_{t+1}.

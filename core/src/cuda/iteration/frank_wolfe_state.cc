@@ -75,7 +75,6 @@ void LayOut(IterateView<Real>& it, DeviceArrays& arrays) {
   arrays.Add(1, it.scratch.window);
   if (it.groups.whole_matrix) arrays.Add(size / 32, it.scratch.inside);
   arrays.Add(3 * it.rows * ColumnChunks(it.stride), it.partial);
-  arrays.Add(RowSums(it.rows), it.row_sums);
 }
 
 template <typename Real>

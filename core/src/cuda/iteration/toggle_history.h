@@ -41,7 +41,6 @@ class ToggleHistory {
                                               cudaStream_t stream);
 
   int64_t EpochOf(int64_t iteration) const { return iteration / length_; }
-  int64_t LeftOfEpoch(int64_t iteration) const { return length_ - iteration % length_; }
   bool BeginsEpoch(int64_t iteration) const { return iteration % length_ == 0; }
 
   // Enqueues a copy of the state as it is at the end of an epoch.

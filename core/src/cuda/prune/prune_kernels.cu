@@ -225,6 +225,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (curvature > 0) {
     const double alpha = state.squares / curvature;
     squares = 0;
+// Four at once spill registers on sm_80 and sm_100.
+#pragma unroll 2
     for (int64_t entry = begin; entry < end; entry += kColumnsOfBlock) {
       const double2 p = PairOf(it.v, entry);
       const double2 product = PairOf(it.right, entry);
