@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <istream>
-#include <memory>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "server/app/config_file.h"
 #include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"
@@ -275,35 +274,6 @@ void AddOptions(CLI::App& app, ServerConfig* config) {
       ->check(OneOf({"text", "json"}));
 }
 
-// CLI11 takes the last of several values, and cuts a value at blanks, commas and "#".
-class OneValueEach final : public CLI::ConfigTOML {
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
-    for (const CLI::ConfigItem& item : found) {
-      // Begin and end of a section have none.
-      if (item.name != "++" && item.name != "--") Check(item);
-    }
-    return found;
-  }
-
-  static void Check(const CLI::ConfigItem& item) {
-    const auto refuse = [&item](const std::string& rule) {
-      throw CLI::ConfigError("--config: " + item.fullname() + " must " + rule,
-                             CLI::ExitCodes::ConfigError);
-    };
-    if (item.inputs.size() > 1) {
-      refuse(absl::StrFormat("have one value, in quotes if it has blanks or commas; got %d: %s",
-                             item.inputs.size(), CLI::detail::join(item.inputs, " and ")));
-    }
-    for (const std::string& value : item.inputs) {
-      if (value.starts_with('"') || value.starts_with('\'')) {
-        refuse("have a value with two quotes and without \"#\", which begins a comment; got " +
-               value);
-      }
-    }
-  }
-};
-
 // A file for another version may have keys that this one does not know.
 std::string UnknownKey(const CLI::App& app, std::string_view message) {
   constexpr std::string_view kLibrary = "INI was not able to parse ";
@@ -326,9 +296,10 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   AddOptions(app, &config);
   app.set_version_flag("--version", std::string("sparsefw-server ") + SPARSEFW_VERSION,
                        "Print the version and exit");
-  app.set_config("--config", "", "File of key = value lines; the keys are the flags' names");
+  app.set_config("--config", "", "File of key = value lines; the keys are the flags' names")
+      ->check(CheckFileName);
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.config_formatter(std::make_shared<OneValueEach>());
+  app.config_formatter(ConfigFileReader());
 
   // CLI11 would let the file win over the environment, so the environment goes
   // in front of the arguments, where a flag given later replaces it.

@@ -137,7 +137,7 @@ int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options) {
   if (!chosen.backend->has_device_memory()) return 0;
   const int64_t free = chosen.free_bytes.at(chosen.backend->Describe().name);
   const int64_t jobs = MemoryOfJobs(free, options);
-  // The share of jobs leaves a ninth of it by default. Of a fixed size, others may use the rest.
+  // The share of jobs leaves a ninth of it by default. With a fixed size, others may use the rest.
   return std::clamp<int64_t>(free - jobs - kUnreservedBytes, 0, jobs / 9);
 }
 

@@ -179,8 +179,9 @@ class TensorStore {
   absl::StatusOr<std::shared_ptr<const TensorHandle>> Hold(std::string_view name);
   // A handle for a reader, which may be slow: the tensor can still be deleted.
   // Errors: as Acquire
-  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(std::string_view name) {
-    return OpenTensor(name, false, nullptr);
+  absl::StatusOr<std::shared_ptr<const TensorHandle>> OpenForReading(
+      std::string_view name, const StopSignal* stop = nullptr) {
+    return OpenTensor(name, false, stop);
   }
   // NotFound; FailedPrecondition (TENSOR_IN_USE; metadata reference_count)
   // while a handle of Acquire is held.

@@ -116,6 +116,13 @@ def test_one_peer_where_nobody_needs_credentials(shared_server, mode):
         assert done["lost"] > 0, "the connection of a message of 4 GiB is closed"
 
 
+def test_long_names_of_uploads_are_not_kept(shared_server):
+    """They would stay with the open streams after their messages were counted."""
+    grown, done = one_peer(shared_server, "names")
+    assert compared(grown) < PEER
+    assert done["ended"] > 0, "a name of 2 MiB is kept"
+
+
 def test_what_hides_behind_empty_messages_is_found(start_server):
     """Not by its bytes: streams whose message does not end are closed."""
     server = start_server("--peer-memory", "64MiB")

@@ -209,12 +209,11 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
   const auto job = Follow(*client, options.job, display);
   if (!job.ok()) return job.status();
   const absl::Status outcome = JobOutcome(*job);
-  if (outcome.ok()) {
-    SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, output, display));
-    NoteWeightsWithoutFile(*job, output, display);
-  }
+  const OutputOptions there = OutputsOf(*job, output);
+  if (HasMask(*job)) SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, there, display));
+  if (outcome.ok()) NoteWeightsWithoutFile(*job, output, display);
   if (!output.keep_tensors) DeleteInputs(*client, *job, display);
-  PrintResult(*job, options.common.json, outcome.ok() ? output : OutputOptions{}, console);
+  PrintResult(*job, options.common.json, there, console);
   return outcome;
 }
 

@@ -49,7 +49,9 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   const client::CallOptions call{stop.get_token()};
   ProgressDisplay display(console, absl::Now, options.common.quiet);
-  SPARSEFW_ASSIGN_OR_RETURN(const auto client, Connect(options.common, display));
+  const auto connected = Connect(options.common, display, call.stop);
+  if (!connected.ok()) return Failed(connected.status());
+  const auto& client = *connected;
   const auto on_transfer = [&display](const client::TransferProgress& progress) {
     display.OnTransfer(progress);
   };
@@ -61,6 +63,8 @@ absl::Status Run(const GramOptions& options, const Console& console) {
                                     BytesOf(batches), on_transfer, call);
   if (!gram.ok()) return Failed(About(label, gram.status()));
   display.EndTransfer();
+  // Its name, should the rest fail.
+  if (options.keep_tensors) display.Note("kept " + gram->name());
   display.StartTransfer("downloading", options.out);
   const absl::Status status = WithinMemory(OutOfMemory(options.out), [&]() -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const client::TensorData data,

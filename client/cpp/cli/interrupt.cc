@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,8 @@ Interrupt::Interrupt(std::function<void(int)> first)
     if (action.sa_handler != SIG_IGN) sigaddset(&signals_, number);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  // Whoever reads the output may be gone; what is under way is finished and cleaned up all the same.
+  std::signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this] { Run(); });
 }
 

@@ -126,8 +126,10 @@ absl::Status WritePruned(client::Client& client, const v1::Job& job, const std::
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
-                                                        ProgressDisplay& display) {
+                                                        ProgressDisplay& display,
+                                                        std::stop_token stop) {
   client::ClientOptions options;
+  options.connect_stop = std::move(stop);
   options.on_retry = [&display](const absl::Status& error, absl::Duration wait) {
     // The first, short waits are not worth a message.
     if (wait < absl::Milliseconds(500)) return;

@@ -16,9 +16,11 @@
 
 namespace sparsefw::cli {
 
-// `display` shows what the client tries again, and must outlive the client.
+// `display` shows what the client tries again, and must outlive the client. `stop` ends the wait
+// with Cancelled.
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const CommonOptions& common,
-                                                        ProgressDisplay& display);
+                                                        ProgressDisplay& display,
+                                                        std::stop_token stop = {});
 
 // `status` with `what` and a colon before the message.
 absl::Status About(std::string_view what, const absl::Status& status);

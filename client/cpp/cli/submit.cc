@@ -103,7 +103,7 @@ class Submission {
   absl::Status Run() {
     absl::StatusOr<v1::Job> job = Create();
     if (!job.ok()) {
-      DeleteTensors(client_, uploaded_, display_);
+      if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
       if (!absl::IsCancelled(job.status())) return job.status();
       return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
                           ExitCode::kNoMask);
@@ -272,16 +272,17 @@ class Submission {
     return About(inputs_.gram ? inputs_.gram->label : LabelOf(inputs_.activations), outcome);
   }
 
-  absl::Status Write(const v1::Job& job) {
+  absl::Status Write(const v1::Job& job, const OutputOptions& output) {
     if (const Input& weight = inputs_.weight; weight.name.empty()) {
       SPARSEFW_RETURN_IF_ERROR(CheckJobShape(job, weight.rows, weight.cols));
     }
-    return WriteOutputs(client_, job, options_.output, display_);
+    return WriteOutputs(client_, job, output, display_);
   }
 
   absl::Status Finish(const v1::Job& job) {
     const absl::Status outcome = JobOutcome(job);
-    const absl::Status written = outcome.ok() ? Write(job) : absl::OkStatus();
+    const OutputOptions output = OutputsOf(job, options_.output);
+    const absl::Status written = HasMask(job) ? Write(job, output) : absl::OkStatus();
     // Nobody needs them any more: a fetch after a file that could not be written neither.
     if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
     SPARSEFW_RETURN_IF_ERROR(written);
@@ -289,8 +290,8 @@ class Submission {
     const ClientTimes times{upload_time_, absl::Now() - start_};
     if (options_.common.json) {
       console_.out << JsonText(ResultJson(job, times));
-    } else if (outcome.ok()) {
-      console_.out << ResultText(job, times, options_.output);
+    } else if (HasMask(job)) {
+      console_.out << ResultText(job, times, output);
     }
     return NameTheGram(job, outcome);
   }
@@ -317,7 +318,14 @@ absl::Status Run(const SubmitOptions& options, const Console& console) {
   std::unique_ptr<client::Client> client;
   Cancellation cancellation;
   const Interrupt interrupt([&](int) { cancellation.OnInterrupt(display); });
-  SPARSEFW_ASSIGN_OR_RETURN(client, Connect(options.common, display));
+  absl::StatusOr<std::unique_ptr<client::Client>> connected =
+      Connect(options.common, display, cancellation.call().stop);
+  if (absl::IsCancelled(connected.status())) {
+    return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
+                        ExitCode::kNoMask);
+  }
+  SPARSEFW_RETURN_IF_ERROR(connected.status());
+  client = *std::move(connected);
   return Submission(options, inputs, console, display, cancellation, *client).Run();
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 // Attempts of a call that the server does not answer in time.
 constexpr int kAttemptsInSilence = 3;
+constexpr absl::Duration kLookAtStop = absl::Milliseconds(50);
 
 std::chrono::system_clock::time_point DeadlineIn(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
@@ -86,8 +87,9 @@ absl::Status Rpc::WaitUntilConnected() {
   const absl::Time begin = absl::Now();
   const absl::Time end = begin + options_.connect_timeout;
   while (absl::Now() < end) {
+    if (options_.connect_stop.stop_requested()) return Stopped();
     if (endpoints_.TryConnect(begin)) return absl::OkStatus();
-    endpoints_.Poll(begin, end);
+    endpoints_.Poll(begin, std::min(end, absl::Now() + kLookAtStop));
   }
   // Only a call tells why.
   grpc::ClientContext context;

@@ -3,8 +3,8 @@
 //   G += C^T C   for every chunk C [tokens, d_in]
 //
 // Products of blocks of tokens are formed in fp32 (or better), their sum in
-// float64, so that 10^6 tokens lose nothing that matters. Symmetric by
-// construction. Not scaled: SparseGPT's H is (2/N) G.
+// float64, so that 10^6 tokens lose nothing that matters. Products below 10^-38
+// count as 0. Symmetric by construction. Not scaled: SparseGPT's H is (2/N) G.
 #ifndef SPARSEFW_GRAM_H_
 #define SPARSEFW_GRAM_H_
 
@@ -44,12 +44,13 @@ class GramAccumulator {
   // Numeric: values are validated first; an error leaves the sum as it was.
   // Cost:    tokens * d_in^2 multiply-adds (half of a full product)
   // Errors:  InvalidArgument  cols != d_in (SHAPE_MISMATCH), dtype
-  //          (DTYPE_UNSUPPORTED), NaN or infinity at [token, column], tokens
-  //          counted over all chunks (NON_FINITE)
+  //          (DTYPE_UNSUPPORTED), at [token, column], tokens counted over all
+  //          chunks, NaN, infinity, or a value of 2^58 or more, whose squares
+  //          may exceed float32 (NON_FINITE)
   virtual absl::Status Add(ConstMatrixView chunk) = 0;
 
   // Adds another partial sum over `token_count` tokens: G = sum over ranks.
-  // Errors:  what ValidateGram says, SHAPE_MISMATCH
+  // Errors:  what ValidateGram says, SHAPE_MISMATCH, token_count below 0 (OPTION_INVALID)
   virtual absl::Status AddGram(ConstMatrixView gram, int64_t token_count) = 0;
 
   virtual int64_t d_in() const = 0;

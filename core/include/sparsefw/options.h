@@ -16,11 +16,11 @@ namespace sparsefw {
 // Which numbers an option may be.
 enum class OptionRange {
   kAny,
-  kAtLeast0,
   kAtLeast1,
   kFiniteAtLeast0,
   kShare,          // [0, 1]
   kShareBelowOne,  // [0, 1)
+  kThreads,        // [0, 1024]
 };
 
 // What follows "must be" in a message: "in [0, 1)". Empty for kAny.
@@ -97,7 +97,7 @@ void ForEachOption(Visit&& visit) {
   visit(
       Info{"measure_new_weights", ""}, [](auto& o) -> auto& { return o.measure_new_weights; });
   visit(
-      Info{"threads", "", kAtLeast0}, [](auto& o) -> auto& { return o.threads; });
+      Info{"threads", "", kThreads}, [](auto& o) -> auto& { return o.threads; });
 }
 
 // Named settings, chosen from measurements: docs/cli.md has their losses and seconds.

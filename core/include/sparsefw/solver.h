@@ -43,7 +43,8 @@ enum class Method { kMagnitude, kWanda, kRia, kSparseGpt, kSparseFw, kAlps };
 // for a number that is none of them.
 std::string_view NameOf(Method method);  // "sparsefw"
 
-// Whether it finds weights together with its mask, on the CPU whatever the engine.
+// Whether it finds weights together with its mask: on the engine where Backend::CheckPrune allows
+// it, else on the CPU.
 constexpr bool HasOwnWeights(Method method) {
   return method == Method::kSparseGpt || method == Method::kAlps;
 }
@@ -149,7 +150,8 @@ struct SolveSummary {
   // changed.
   double final_loss = 0;
   // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights. Only
-  // where the joint search was cancelled it can be an upper estimate.
+  // where the joint search was cancelled it can be an estimate: an upper one, but for the rounding
+  // of the weights to their dtype.
   double reconstructed_loss = 0;
   std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
   double damping = 0;                      // of methods with own weights: the one that was enough

@@ -6,7 +6,8 @@
 
 namespace sparsefw {
 
-// Thread-safe. Engines look at it at least every 50 ms of work.
+// Thread-safe. Engines look at it at least every 50 ms of work, but for the joint search: it looks
+// once a row, which takes half a second with 3072 columns and nothing excluded.
 class StopSignal {
  public:
   void Request() { requested_.store(true, std::memory_order_release); }

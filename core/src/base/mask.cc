@@ -13,8 +13,12 @@ Mask::Mask(int64_t rows, int64_t cols)
     : rows_(rows), cols_(cols), bytes_(static_cast<size_t>(rows * ((cols + 7) / 8))) {}
 
 absl::StatusOr<Mask> Mask::FromBytes(int64_t rows, int64_t cols, std::span<const std::byte> bytes) {
-  const int64_t row_bytes = (cols + 7) / 8;
-  if (rows < 0 || cols < 0 || bytes.size() != static_cast<size_t>(rows * row_bytes)) {
+  const int64_t row_bytes = cols / 8 + (cols % 8 != 0 ? 1 : 0);
+  // Divided, since a product of sizes that nobody can have would overflow.
+  const auto size = static_cast<int64_t>(bytes.size());
+  const bool fits = rows > 0 && row_bytes > 0 ? size % rows == 0 && size / rows == row_bytes
+                                              : size == 0;
+  if (rows < 0 || cols < 0 || !fits) {
     return Invalid("SHAPE_MISMATCH",
                    "a mask of shape [%d, %d] must be rows*ceil(cols/8) bytes; got %d bytes", rows,
                    cols, bytes.size());

@@ -13,58 +13,75 @@ constexpr uint32_t kExponentF32 = 0x7F800000U;
 constexpr uint16_t kExponentF16 = 0x7C00U;
 constexpr uint16_t kExponentBF16 = 0x7F80U;
 
-bool IsNonFinite(double v) { return (std::bit_cast<uint64_t>(v) & kExponentF64) == kExponentF64; }
-bool IsNonFinite(float v) { return (std::bit_cast<uint32_t>(v) & kExponentF32) == kExponentF32; }
-bool IsNonFinite(Half v) { return (v.bits & kExponentF16) == kExponentF16; }
-bool IsNonFinite(BFloat16 v) { return (v.bits & kExponentBF16) == kExponentBF16; }
+// Its bits without sign and mantissa.
+uint64_t ExponentOf(double v) { return std::bit_cast<uint64_t>(v) & kExponentF64; }
+uint32_t ExponentOf(float v) { return std::bit_cast<uint32_t>(v) & kExponentF32; }
+uint16_t ExponentOf(Half v) { return v.bits & kExponentF16; }
+uint16_t ExponentOf(BFloat16 v) { return v.bits & kExponentBF16; }
 
-template <typename T>
-bool RowHasNonFinite(const T* row, int64_t cols) {
+// `least`: of the exponents that are looked for.
+template <typename T, typename Bits>
+bool RowHas(const T* row, int64_t cols, Bits least) {
   unsigned found = 0;  // no early exit, so that the loop vectorises
-  for (int64_t col = 0; col < cols; ++col) found |= IsNonFinite(row[col]) ? 1U : 0U;
+  for (int64_t col = 0; col < cols; ++col) found |= ExponentOf(row[col]) >= least ? 1U : 0U;
   return found != 0;
 }
 
-template <typename T>
-std::optional<int64_t> LowestNonFinite(ConstMatrixView matrix) {
+template <typename T, typename Bits>
+std::optional<int64_t> Lowest(ConstMatrixView matrix, Bits least) {
   LowestIndex lowest;
   const int64_t cols = matrix.cols();
   ParallelFor(matrix.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end && !lowest.IsBelow(row * cols); ++row) {
       const T* values = matrix.row<T>(row);
-      if (!RowHasNonFinite(values, cols)) continue;
+      if (!RowHas(values, cols, least)) continue;
       int64_t col = 0;
-      while (!IsNonFinite(values[col])) ++col;
+      while (ExponentOf(values[col]) < least) ++col;
       lowest.Offer(row * cols + col);
     }
   });
   return lowest.Get();
 }
 
-std::optional<int64_t> LowestNonFiniteOf(ConstMatrixView matrix) {
+std::optional<int64_t> LowestNonFinite(ConstMatrixView matrix) {
   switch (matrix.dtype()) {
     case DType::kF64:
-      return LowestNonFinite<double>(matrix);
+      return Lowest<double>(matrix, kExponentF64);
     case DType::kF32:
-      return LowestNonFinite<float>(matrix);
+      return Lowest<float>(matrix, kExponentF32);
     case DType::kF16:
-      return LowestNonFinite<Half>(matrix);
+      return Lowest<Half>(matrix, kExponentF16);
     case DType::kBF16:
-      return LowestNonFinite<BFloat16>(matrix);
+      return Lowest<BFloat16>(matrix, kExponentBF16);
     case DType::kBool:
       return std::nullopt;
   }
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix) {
-  const std::optional<int64_t> index = LowestNonFiniteOf(matrix);
+std::optional<NonFinite> At(ConstMatrixView matrix, std::optional<int64_t> index) {
   if (!index) return std::nullopt;
   const int64_t row = *index / matrix.cols();
   const int64_t col = *index % matrix.cols();
   return NonFinite{row, col, ValueAt(matrix, row, col)};
+}
+
+}  // namespace
+
+std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix) {
+  return At(matrix, LowestNonFinite(matrix));
+}
+
+std::optional<NonFinite> FindTooLarge(ConstMatrixView activations) {
+  const uint32_t least = ExponentOf(static_cast<float>(kTooLargeActivation));
+  switch (activations.dtype()) {
+    case DType::kF32:
+      return At(activations, Lowest<float>(activations, least));
+    case DType::kBF16:  // the upper half of a float32
+      return At(activations, Lowest<BFloat16>(activations, static_cast<uint16_t>(least >> 16)));
+    default:
+      return FindNonFinite(activations);
+  }
 }
 
 double ValueAt(ConstMatrixView matrix, int64_t row, int64_t col) {

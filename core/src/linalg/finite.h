@@ -43,6 +43,11 @@ struct NonFinite {
 // matrix. One parallel read.
 std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix);
 
+// Activations of this size and above: the squares of kGramBlockTokens of them may exceed float32.
+inline constexpr double kTooLargeActivation = 0x1.0p58;
+// As FindNonFinite, those above included. F32, F16, BF16.
+std::optional<NonFinite> FindTooLarge(ConstMatrixView activations);
+
 double ValueAt(ConstMatrixView matrix, int64_t row, int64_t col);
 
 std::vector<double> DiagonalOf(ConstMatrixView gram);

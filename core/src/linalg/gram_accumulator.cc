@@ -1,6 +1,7 @@
 #include "core/src/linalg/gram_accumulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <new>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/widen.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
@@ -51,7 +53,7 @@ void AddSymmetrised(ConstMatrixView gram, Matrix<double>& sum) {
       const int64_t last = std::min(gram.cols(), first + kTile);
       for (int64_t i = begin; i < end; ++i) {
         for (int64_t j = std::max(i, first); j < last; ++j) {
-          sum(i, j) += (ValueAt(gram, i, j) + ValueAt(gram, j, i)) / 2;
+          sum(i, j) += ValueAt(gram, i, j) / 2 + ValueAt(gram, j, i) / 2;
         }
       }
     }
@@ -71,10 +73,16 @@ absl::Status ValidateChunk(ConstMatrixView chunk, int64_t d_in, int64_t tokens_b
                    "activations must be [tokens, %d]; got [%d, %d] with stride %d", d_in,
                    chunk.rows(), chunk.cols(), chunk.stride());
   }
-  const std::optional<NonFinite> found = FindNonFinite(chunk);
+  const std::optional<NonFinite> found = FindTooLarge(chunk);
   if (!found) return absl::OkStatus();
-  return Invalid("NON_FINITE", "activations must be finite; got activations[%d, %d]=%g",
-                 tokens_before + found->row, found->col, found->value);
+  if (!std::isfinite(found->value)) {
+    return Invalid("NON_FINITE", "activations must be finite; got activations[%d, %d]=%g",
+                   tokens_before + found->row, found->col, found->value);
+  }
+  return Invalid("NON_FINITE",
+                 "activations must be below %.2g in size, or sums of their squares would not be "
+                 "finite; got activations[%d, %d]=%g",
+                 kTooLargeActivation, tokens_before + found->row, found->col, found->value);
 }
 
 absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t token_count) {
@@ -93,6 +101,7 @@ absl::StatusOr<std::unique_ptr<GramAccumulator>> CpuGramAccumulator::Create(int6
   if (d_in < 1) {
     return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
   }
+  SPARSEFW_RETURN_IF_ERROR(ValidateThreads(threads));
   try {
     return std::unique_ptr<GramAccumulator>(new CpuGramAccumulator(d_in, threads));
   } catch (const std::bad_alloc&) {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sparsefw/reason.h"
+
 #ifdef SPARSEFW_THREAD_SANITIZER
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -53,9 +55,8 @@ void RunBody(HappensBefore& order, const Body& body) {
 // wants more. Who asks for more threads than there are cores gets them.
 void AllowThreads(int threads) {
   if (threads <= tbb::this_task_arena::max_concurrency()) return;
-  constexpr size_t kMostThreads = 1024;
   static const tbb::global_control allowed(tbb::global_control::max_allowed_parallelism,
-                                           kMostThreads);
+                                           size_t{kMostThreads});
 }
 
 // The context of the innermost ParallelContext::Run around what this thread executes.
@@ -82,6 +83,12 @@ void ThrowIfStopped(const ParallelContext* context) {
 }
 
 }  // namespace
+
+absl::Status ValidateThreads(int threads) {
+  if (threads >= 0 && threads <= kMostThreads) return absl::OkStatus();
+  return Invalid("OPTION_INVALID", "threads must be in [0, %d]; got threads=%d", kMostThreads,
+                 threads);
+}
 
 void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (count <= 0) return;

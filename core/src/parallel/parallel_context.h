@@ -17,6 +17,11 @@
 
 namespace sparsefw {
 
+// More threads than any machine has, and fewer than end the process.
+inline constexpr int kMostThreads = 1024;
+// Errors: InvalidArgument (OPTION_INVALID)
+absl::Status ValidateThreads(int threads);
+
 // Calls body(begin, end) for the blocks [0, grain), [grain, 2*grain), ... of
 // [0, count), the last one possibly shorter, and returns when all are done.
 //

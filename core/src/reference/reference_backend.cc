@@ -98,6 +98,7 @@ class ReferenceBackendImpl final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
+    SPARSEFW_RETURN_IF_ERROR(ValidateThreads(options.threads));
     return std::make_unique<ReferenceEngine>(options);
   }
 
@@ -107,10 +108,11 @@ class ReferenceBackendImpl final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
-                                                                         int) const override {
+                                                                         int threads) const override {
     if (d_in < 1) {
       return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
     }
+    SPARSEFW_RETURN_IF_ERROR(ValidateThreads(threads));
     try {
       return std::make_unique<ReferenceGramAccumulator>(d_in);
     } catch (const std::bad_alloc&) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -157,6 +158,21 @@ absl::Status CheckSameLoss(std::string_view what, double own, double other) {
       what, other, own);
 }
 
+// As CheckpointTerms writes it; 0 where it is not there.
+int SweepPointOf(std::span<const std::byte> terms) {
+  constexpr std::string_view kName = "sweep_point=";
+  std::string_view text(reinterpret_cast<const char*>(terms.data()), terms.size());
+  while (!text.empty()) {
+    const std::string_view line = TakeLine(text);
+    if (!line.starts_with(kName)) continue;
+    const std::string_view digits = line.substr(kName.size());
+    int point = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), point);
+    return point;
+  }
+  return 0;
+}
+
 absl::Status CheckAtEnd(const StateReader& reader) {
   if (reader.at_end()) return absl::OkStatus();
   return InvalidCheckpoint("a checkpoint must end after its last field; more follows");
@@ -166,11 +182,13 @@ absl::Status CheckAtEnd(const StateReader& reader) {
 
 std::optional<CheckpointInfo> PeekCheckpoint(std::span<const std::byte> bytes) {
   absl::StatusOr<StateReader> fields = OpenUnchecked(bytes);
+  if (!fields.ok()) return std::nullopt;
+  const absl::StatusOr<std::span<const std::byte>> terms = fields->AnyField("terms");
   Numbers numbers;
-  if (!fields.ok() || !fields->AnyField("terms").ok() || !ReadNumbers(*fields, numbers).ok()) {
-    return std::nullopt;
-  }
-  return CheckpointInfo{.iteration = numbers.stats.iteration, .stage = WordOf(numbers.next)};
+  if (!terms.ok() || !ReadNumbers(*fields, numbers).ok()) return std::nullopt;
+  return CheckpointInfo{.sweep_point = SweepPointOf(*terms),
+                        .iteration = numbers.stats.iteration,
+                        .stage = WordOf(numbers.next)};
 }
 
 CheckpointLog::CheckpointLog(SolveState& state) : state_(state), last_(state.limits.now()) {}

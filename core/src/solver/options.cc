@@ -23,12 +23,12 @@ struct Range {
 };
 // In the order of the enumerators.
 constexpr auto kRanges = std::to_array<Range>({{"", -kInfinity, kInfinity},
-                                               {"at least 0", 0, kInfinity},
                                                {"at least 1", 1, kInfinity},
                                                {"finite and at least 0", 0, kLargest},
                                                {"in [0, 1]", 0, 1},
-                                               {"in [0, 1)", 0, kBelowOne}});
-static_assert(kRanges.size() == static_cast<size_t>(OptionRange::kShareBelowOne) + 1);
+                                               {"in [0, 1)", 0, kBelowOne},
+                                               {"in [0, 1024]", 0, 1024}});
+static_assert(kRanges.size() == static_cast<size_t>(OptionRange::kThreads) + 1);
 
 const Range& RangeOf(OptionRange range) { return kRanges[static_cast<size_t>(range)]; }
 

@@ -46,8 +46,11 @@ bool IsOfMethod(std::string_view name) {
 
 Preset PresetOf(const OptionRequest& request) {
   if (request.preset) return *request.preset;
-  return std::any_of(request.given.begin(), request.given.end(), IsOfMethod) ? Preset::kPaper
-                                                                             : Preset::kBalanced;
+  bool of_method = false;
+  ForEachOption([&](const OptionInfo& info, auto) {
+    of_method = of_method || (IsOfMethod(info.name) && request.given.contains(info.name));
+  });
+  return of_method ? Preset::kPaper : Preset::kBalanced;
 }
 
 bool ShrinksByTokens(const OptionRequest& request) {

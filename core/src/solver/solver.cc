@@ -76,7 +76,12 @@ absl::StatusOr<SolveResult> RunSolve(const SolveContext& context) {
                   context.backend.name());
   } catch (const std::exception& error) {
     return absl::InternalError(
-        absl::StrFormat("backend \"%s\" failed: %s", context.backend.name(), error.what()));
+        absl::StrFormat("backend \"%s\" or the observer failed: %s", context.backend.name(),
+                        error.what()));
+  } catch (...) {
+    return absl::InternalError(
+        absl::StrFormat("backend \"%s\" or the observer failed with an unknown exception",
+                        context.backend.name()));
   }
 }
 

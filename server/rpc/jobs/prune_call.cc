@@ -301,8 +301,9 @@ absl::StatusOr<bool> PruneCall::NextResponse() {
 // False when the tensor has been sent, or there is none: then the stage is `next`.
 absl::StatusOr<bool> PruneCall::NextChunk(const std::string& tensor, Stage next, int field) {
   if (!tensor.empty() && !reader_.has_value()) {
-    SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader, ChunkReader::Open(*context().tensors, tenant(),
-                                                                    tensor, 0, std::nullopt));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        ChunkReader reader,
+        ChunkReader::Open(*context().tensors, tenant(), tensor, 0, std::nullopt, &ended()));
     reader_.emplace(std::move(reader));
   }
   if (!reader_.has_value() || reader_->at_end()) {

@@ -181,6 +181,7 @@ absl::Status Call::WhyCancelled() const {
 void Call::CloseLocked(const absl::Status& status) {
   if (closed_) return;
   closed_ = true;
+  ended_.Request();
   closed_at_ = Clock::now();
   if (executor_ != nullptr) executor_->Withdraw(sharer_, task_);
   // A read that fails because the client is gone looks like a half-close.

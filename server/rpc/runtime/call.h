@@ -23,6 +23,7 @@
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/reason.h"
+#include "sparsefw/stop_signal.h"
 
 namespace sparsefw::server {
 
@@ -87,6 +88,8 @@ class Call : public std::enable_shared_from_this<Call> {
     return read_.has_value() ? std::optional(read_->begin) : std::nullopt;
   }
 
+  // Requested once the call is closed: for work that looks at it.
+  const StopSignal& ended() const { return ended_; }
   bool closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; }
   bool IsClosed() const ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -147,6 +150,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::string traceparent_;
   CallSubject subject_ ABSL_GUARDED_BY(mutex_);
   std::optional<Connection::PendingRead> read_ ABSL_GUARDED_BY(mutex_);
+  StopSignal ended_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point closed_at_ ABSL_GUARDED_BY(mutex_);
   bool done_ ABSL_GUARDED_BY(mutex_) = false;             // rpc_ may be gone

@@ -14,10 +14,11 @@
 
 namespace sparsefw::server {
 
-// Whom a call acts for, and its trace (empty: none).
+// Whom a call acts for, its trace (empty: none), and whether it has ended.
 struct UnaryCaller {
   const std::string& tenant;
   const std::string& traceparent;
+  const StopSignal& ended;
 };
 
 template <typename Request, typename Response>
@@ -47,7 +48,7 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
     });
   }
   void DropWork() override { work_ = nullptr; }
-  Result Run() { return work_({this->tenant(), this->traceparent()}, this->request()); }
+  Result Run() { return work_({this->tenant(), this->traceparent(), this->ended()}, this->request()); }
   void Complete(absl::StatusOr<Response> result) {
     if (result.ok()) result = Holding(*std::move(result));
     MutexLock lock(this->mutex_);

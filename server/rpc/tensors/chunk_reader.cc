@@ -41,14 +41,15 @@ grpc::Slice SliceOf(std::shared_ptr<const TensorHandle> handle, std::span<const 
 
 absl::StatusOr<ChunkReader> ChunkReader::Open(TensorStore& store, std::string_view tenant,
                                               std::string_view name, int64_t offset,
-                                              std::optional<int64_t> limit) {
+                                              std::optional<int64_t> limit,
+                                              const StopSignal* stop) {
   if (offset < 0 || limit.value_or(0) < 0) {
     return Invalid("OFFSET_INVALID", "offset and limit must be at least 0; got offset=%d, limit=%d",
                    offset, limit.value_or(0));
   }
   SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<const TensorHandle> handle,
-                            WithTensor(store, tenant, name, [&store](std::string_view key) {
-                              return store.OpenForReading(key);
+                            WithTensor(store, tenant, name, [&](std::string_view key) {
+                              return store.OpenForReading(key, stop);
                             }));
   const int64_t size = handle->info().byte_size;
   if (offset > size) {

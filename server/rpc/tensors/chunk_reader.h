@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/tensors/tensor_store.h"
+#include "sparsefw/stop_signal.h"
 #include "sparsefw/v1/tensor.pb.h"
 
 namespace sparsefw::server {
@@ -18,13 +19,14 @@ namespace sparsefw::server {
 // Holds the tensor open, which does not keep it from being deleted. Not thread-safe.
 class ChunkReader {
  public:
-  // The bytes [offset, offset + limit) of one of the tenant's; without a limit to the end.
+  // The bytes [offset, offset + limit) of one of the tenant's; without a limit to the end. `stop`
+  // ends the check of a tensor of an earlier run.
   // Errors: OutOfRange       offset beyond the end (OFFSET_OUT_OF_RANGE)
   //         InvalidArgument  negative offset or limit (OFFSET_INVALID)
   //         NotFound         TENSOR_NOT_FOUND
   static absl::StatusOr<ChunkReader> Open(TensorStore& store, std::string_view tenant,
                                           std::string_view name, int64_t offset,
-                                          std::optional<int64_t> limit);
+                                          std::optional<int64_t> limit, const StopSignal* stop);
 
   bool at_end() const { return offset_ == end_; }
   // The last byte of the tensor has been handed out.

@@ -21,7 +21,8 @@ absl::Status ReadCall::OpenTensor() {
   if (request().has_limit()) limit = request().limit();
   SPARSEFW_ASSIGN_OR_RETURN(
       ChunkReader reader,
-      ChunkReader::Open(*context().tensors, tenant(), request().name(), request().offset(), limit));
+      ChunkReader::Open(*context().tensors, tenant(), request().name(), request().offset(), limit,
+                        &ended()));
   reader_.emplace(std::move(reader));
   return absl::OkStatus();
 }

@@ -27,7 +27,8 @@ constexpr int64_t kBlockBytes = int64_t{8} << 20;  // of the parts
 using Part = std::shared_ptr<const TensorHandle>;
 
 absl::StatusOr<std::vector<Part>> OpenParts(RpcContext& context, const Owner& owner,
-                                            const v1::SumGramsRequest& request) {
+                                            const v1::SumGramsRequest& request,
+                                            const StopSignal& stop) {
   if (request.grams_size() < 1 || request.grams_size() > kMaxParts) {
     return Invalid("SPEC_INVALID", "grams must be 1 to %d tensors; got %d", kMaxParts,
                    request.grams_size());
@@ -37,7 +38,7 @@ absl::StatusOr<std::vector<Part>> OpenParts(RpcContext& context, const Owner& ow
   for (const std::string& name : request.grams()) {
     SPARSEFW_ASSIGN_OR_RETURN(
         Part part, WithTensor(*context.tensors, owner.tenant, name, [&](std::string_view key) {
-          return context.tensors->OpenForReading(key);
+          return context.tensors->OpenForReading(key, &stop);
         }));
     if (!names.insert(name).second) {
       return Invalid("SPEC_INVALID", "grams must name a tensor once; got %s twice", name);
@@ -108,16 +109,16 @@ GramSum::GramSum(RpcContext& context, v1::SumGramsRequest request)
 
 GramSum::~GramSum() { Leave(true); }
 
-GramSum::Result GramSum::Step(const std::string& tenant) {
-  Result result = TryStep({tenant, request_.owner()});
+GramSum::Result GramSum::Step(const std::string& tenant, const StopSignal& stop) {
+  Result result = TryStep({tenant, request_.owner()}, stop);
   // Leaves before the client hears of the error.
   if (result.has_value() && !result->ok()) Leave(true);
   return result;
 }
 
-GramSum::Result GramSum::TryStep(const Owner& owner) {
+GramSum::Result GramSum::TryStep(const Owner& owner, const StopSignal& stop) {
   if (!upload_.has_value()) {
-    absl::StatusOr<std::optional<TensorInfo>> made = Begin(owner);
+    absl::StatusOr<std::optional<TensorInfo>> made = Begin(owner, stop);
     if (!made.ok()) return std::move(made).status();
     // The sum of this request is there already.
     if (made->has_value()) return ToProto(**made);
@@ -139,11 +140,12 @@ GramSum::Result GramSum::TryStep(const Owner& owner) {
   return std::nullopt;
 }
 
-absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner) {
+absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner,
+                                                           const StopSignal& stop) {
   SPARSEFW_RETURN_IF_ERROR(context_.registry->Admit());
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request_.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request_.owner()));
-  SPARSEFW_ASSIGN_OR_RETURN(parts_, OpenParts(context_, owner, request_));
+  SPARSEFW_ASSIGN_OR_RETURN(parts_, OpenParts(context_, owner, request_, stop));
   SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, SpecOfSum(parts_, request_.gram_dtype()));
   SPARSEFW_ASSIGN_OR_RETURN(
       const auto made, context_.tensors->CreateUpload(spec, request_.request_id(), owner,

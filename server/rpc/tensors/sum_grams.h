@@ -33,12 +33,13 @@ class GramSum {
   GramSum(const GramSum&) = delete;
   GramSum& operator=(const GramSum&) = delete;
 
-  Result Step(const std::string& tenant);
+  // stop: the call has ended
+  Result Step(const std::string& tenant, const StopSignal& stop);
 
  private:
-  Result TryStep(const Owner& owner);
+  Result TryStep(const Owner& owner, const StopSignal& stop);
   // Opens the parts and the upload. The tensor where the request has been answered before.
-  absl::StatusOr<std::optional<TensorInfo>> Begin(const Owner& owner);
+  absl::StatusOr<std::optional<TensorInfo>> Begin(const Owner& owner, const StopSignal& stop);
   absl::Status SumBlock();
   void Leave(bool abandon);
 

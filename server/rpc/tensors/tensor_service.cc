@@ -111,7 +111,7 @@ void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
       [&context, sum = std::shared_ptr<GramSum>()](const UnaryCaller& caller,
                                                    const v1::SumGramsRequest& request) mutable {
         if (sum == nullptr) sum = std::make_shared<GramSum>(context, request);
-        return sum->Step(caller.tenant);
+        return sum->Step(caller.tenant, caller.ended);
       });
   AddNamed<v1::GetTensorRequest, v1::Tensor>(context, "/sparsefw.v1.TensorService/GetTensor", data,
                                              context.tensors, with, &TensorStore::GetTensor);

@@ -32,6 +32,8 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<Request>, Req
     return static_cast<int64_t>(Stream::DataOf(request).size());
   }
   absl::Status Take(const Request& request) override {
+    // It stays with the call until its end, when nothing counts the message any more.
+    SPARSEFW_RETURN_IF_ERROR(Stream::CheckName(request));
     if (request.has_upload()) this->AddSubject({"", request.upload()});
     SPARSEFW_ASSIGN_OR_RETURN(std::optional<Response> response, stream_.Take(request));
     if (response.has_value()) Complete(*std::move(response));

@@ -33,6 +33,14 @@ class UploadStream {
     }
   }
 
+  // Errors: InvalidArgument  the upload's name is longer than any (TARGET_INVALID)
+  static absl::Status CheckName(const Request& request) {
+    constexpr size_t kLongest = 256;
+    if (request.upload().size() <= kLongest) return absl::OkStatus();
+    return Invalid("TARGET_INVALID", "the name of an upload must have at most %d bytes; got %d",
+                   kLongest, request.upload().size());
+  }
+
   // A response when the upload is finished.
   // Errors: InvalidArgument  the first message names no upload and has no spec, or a later one
   //                          names another upload (TARGET_INVALID)

@@ -54,7 +54,7 @@ absl::StatusOr<int64_t> TensorStore::AppendAgain(std::string_view upload, Upload
   // The activations are not kept: what can be told is whether the sum has tokens at these
   // positions. They are skipped unseen, as those of an open accumulation are.
   if (sums) return committed;
-  const auto handle = OpenForReading(info.name);
+  const auto handle = OpenForReading(info.name, &stopping_);
   if (absl::IsNotFound(handle.status())) return UploadNotFound(upload);
   SPARSEFW_RETURN_IF_ERROR(handle.status());
   const std::span<const std::byte> there =

@@ -289,9 +289,12 @@ absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::Hold(std::strin
 absl::StatusOr<std::shared_ptr<const TensorHandle>> TensorStore::OpenTensor(
     std::string_view name, bool held, const StopSignal* stop) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::shared_ptr<StoredTensor> found, FindTensor(name, held));
-  // Open gives the other answers.
-  if (const absl::Status checked = Check(*found, stop); absl::IsCancelled(checked)) return checked;
-  auto handle = StoredTensor::Open(found, stop);
+  // Open would read a file again that could not be read.
+  const auto open = [&]() -> absl::StatusOr<std::shared_ptr<const TensorHandle>> {
+    SPARSEFW_RETURN_IF_ERROR(Check(*found, stop));
+    return StoredTensor::Open(found, stop);
+  };
+  auto handle = open();
   if (handle.ok() || absl::IsCancelled(handle.status())) return handle;
   MutexLock lock(mutex_);
   // Deleted meanwhile: no wonder that it could not be opened.

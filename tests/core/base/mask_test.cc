@@ -60,6 +60,11 @@ TEST(MaskTest, RefusesAWrongSizeAndSetPaddingBits) {
   EXPECT_THAT(Mask::FromBytes(2, 10, Bytes({0, 0, 0, 0x04})),
               StatusIs(absl::StatusCode::kInvalidArgument, "MASK_PADDING", "row 1"));
   SPARSEFW_EXPECT_OK(Mask::FromBytes(2, 8, Bytes({0xFF, 0xFF})));
+  // Products of these are 0 in 64 bits.
+  for (const int64_t cols : {int64_t{1} << 35, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_THAT(Mask::FromBytes(int64_t{1} << 32, cols, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", "0 bytes"));
+  }
 }
 
 TEST(MaskTest, AnEmptyMaskIsLegal) {

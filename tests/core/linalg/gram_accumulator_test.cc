@@ -100,6 +100,31 @@ TEST_P(GramAccumulatorTest, IsTheGramOfEveryDTypeAndStride) {
   }
 }
 
+// 1024 squares of less than 2^58 are finite in float32.
+TEST_P(GramAccumulatorTest, ActivationsWhoseSquaresWouldNotBeFiniteAreRefused) {
+  const auto gram = Make(2);
+  Matrix<float> x(1024, 2);
+  std::fill_n(x.data(), x.size(), std::nextafter(0x1.0p58F, 0.0F));
+  SPARSEFW_ASSERT_OK(gram->Add(x.view()));
+  const Matrix<double> sums = *gram->Snapshot();
+  EXPECT_NEAR(sums(0, 1), 0x1.0p126, 0x1.0p108);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Matrix<float> one(8, 2);
+    one(7, 1) = -0x1.0p58F;
+    EXPECT_THAT(gram->Add(TypedMatrix(one.view(), dtype).view()),
+                StatusIs(kInvalid, "NON_FINITE", "activations[1031, 1]=-2.88", "below 2.9e+17"));
+  }
+  EXPECT_EQ(gram->token_count(), 1024);
+}
+
+TEST_P(GramAccumulatorTest, NumbersOfThreadsThatNoMachineHasAreRefused) {
+  if (GetParam().name == "cuda") GTEST_SKIP() << "threads of the host change nothing there";
+  for (const int threads : {-5, 70000}) {
+    EXPECT_THAT(GetParam().make(4, threads),
+                StatusIs(kInvalid, "OPTION_INVALID", "threads must be in [0, 1024]"));
+  }
+}
+
 TEST_P(GramAccumulatorTest, TilesAndTokenBlocksMeet) {
   // Beyond a tile of columns and a block of tokens.
   const Matrix<float> x = Activations(1100, 530, 2);

@@ -120,7 +120,7 @@ TEST(ResolveTest, NothingAskedForIsBalanced) {
   // What belongs to no method changes nothing of that.
   OptionRequest request;
   request.options.threads = 2;
-  request.given = {"threads", "product_precision", "measure_new_weights"};
+  request.given = {"threads", "product_precision", "measure_new_weights", "deadline", "no option"};
   EXPECT_EQ(PresetOf(request), Preset::kBalanced);
   EXPECT_EQ(Resolved(request).threads, 2);
 }

@@ -258,6 +258,10 @@ TEST_F(SolverLimitsTest, OtherExceptionsAreInternal) {
     if (call == "load") throw std::runtime_error("a wheel came off");
   };
   EXPECT_THAT(RunSolve(), StatusIs(absl::StatusCode::kInternal, "", "a wheel came off"));
+  script_.on_call = [](const std::string& call) {
+    if (call == "load") throw 42;
+  };
+  EXPECT_THAT(RunSolve(), StatusIs(absl::StatusCode::kInternal, "", "an unknown exception"));
 }
 
 TEST_F(SolverLimitsTest, CertificateIsNeverAboveTheFinalLoss) {

@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadOption{"NoReports", [](SolveOptions& o) { o.report_every = 0; },
                   "report_every must be at least 1", "report_every=0"},
         BadOption{"NegativeThreads", [](SolveOptions& o) { o.threads = -2; },
-                  "threads must be at least 0", "threads=-2"},
+                  "threads must be in [0, 1024]", "threads=-2"},
         BadOption{"NegativeGap", [](SolveOptions& o) { o.rel_gap = -1e-3; },
                   "rel_gap must be finite and at least 0", "rel_gap=-0.001"},
         BadOption{"NanGap", [](SolveOptions& o) { o.rel_gap = kNan; },

@@ -3,13 +3,16 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from sparsefw.v1 import job_pb2, prune_service_pb2
 
 from support.hostile import ESCAPES, Hostile
-from support.processes import HANG, Cli, finish
+from support.processes import HANG, Cli, finish, wait_until
 from support.terminal import run_on_terminal
 
 # What may steer a terminal: C0 but for the ends of lines, DEL, C1, marks of direction.
@@ -168,6 +171,45 @@ def test_an_interrupt_while_an_upload_is_made_leaves_none(hostile, layer, answer
     interrupted.set()
     finish(process).refused(5, "cancelled before the job was submitted")
     assert hostile.deleted == ["uploads/1"]
+
+
+@pytest.mark.parametrize("answers", ["nothing", "connections"])
+def test_an_interrupt_while_it_connects_ends_the_wait(layer, answers):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        if answers == "nothing":
+            silent.close()
+        gram = ["gram", "--activations", layer.activations_file, "--out", layer.folder / "g"]
+        for command in (layer.submit(), gram):
+            begin = time.monotonic()
+            process = Cli(address).start(*command, "--timeout", "10m")
+            wait_until(lambda: signals_of(process.pid) & 1 << signal.SIGINT - 1, "it handles the signal")
+            process.send_signal(signal.SIGINT)
+            finish(process).refused(5, "cancelled before")
+            assert time.monotonic() - begin < HANG
+
+
+def signals_of(pid):
+    """Those that the process blocks, to read them."""
+    return int(re.search(r"^SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1], 16)
+
+
+def test_a_failed_job_may_have_a_mask(hostile, layer, tmp_path):
+    """The disk had room for the mask, and none for the weights."""
+    def change(job):
+        if job.HasField("result"):
+            job.state = job_pb2.JOB_STATE_FAILED
+            job.spec.return_pruned_weight = True
+            job.error.code, job.error.message = 8, "no room for the weights"
+
+    hostile.change = change
+    weights = tmp_path / "weights"
+    for command in (layer.submit("--out-weights", weights),
+                    ["fetch", "jobs/x", "--out", layer.mask_file, "--out-weights", weights]):
+        layer.mask_file.unlink(missing_ok=True)
+        done = cli_of(hostile).run(*command).expect(4)
+        assert "no room for the weights" in done.err and str(layer.mask_file) in done.out
+        assert layer.mask().all() and not weights.exists()
 
 
 def test_inputs_are_deleted_where_the_output_cannot_be_written(hostile, layer):

@@ -36,6 +36,8 @@ MODES = {
                    2 * MIB - 1, 16384),
     # Whole messages, one after the other: names of services that nobody has.
     "health-watch": ("/grpc.health.v1.Health/Watch", 1, 2 * MIB - 1, 2 * MIB - 1, 16384),
+    # The same as names of uploads; the stream stays open.
+    "names": (WRITE, 100, 2 * MIB - 1, 2 * MIB - 1, 16384),
     # No faster than is allowed for the empty messages on a stream beside them.
     "hide": (WRITE, 20, 2 * MIB, 2 * MIB - 1, 1000),
     "unknown": ("/no.such.Service/Method", 100, 0xfffffff0, 0xfffffff0, 16384),
@@ -58,7 +60,7 @@ class Connection:
     def __init__(self, options, source):
         self.path, self.streams, self.announced, self.size, self.piece = MODES[options.mode]
         self.message = b""
-        self.first = NAME if options.mode == "health-watch" else b""
+        self.first = NAME if options.mode in ("health-watch", "names") else b""
         self.cover = None  # the stream of empty messages
         if options.mode in ("reads", "sums"):
             name = options.tensor.encode()

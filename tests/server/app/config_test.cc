@@ -177,22 +177,34 @@ TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
            {"drain-grace = 1m 30s", "drain-grace must have one value, in quotes"},
            {"device = cuda:0,1", "device must have one value"},
            {"workers = [4,2]", "workers must have one value"},
+           {"workers = []", "workers must have one value"},
+           {"listen = [::1]:50051", "listen must have one value, in quotes if it has a bracket"},
+           {"spool-dir = [/tmp/x\ntokens = \"/no/tokens\"", "spool-dir must have one value"},
            {"host-memory = \"8GiB\" 3", "host-memory must have one value"},
-           {"spool-dir = /tmp/my spool", "got 2: /tmp/my and spool"},
-           {"spool-dir = \"/tmp/a#b\"", "spool-dir must have a value with two quotes"},
-           {"workers = 2\nworkers = 3", "workers must have one value"}}) {
+           {"spool-dir = /tmp/my spool", "got /tmp/my spool"},
+           {"spool-dir = \"/tmp/a#b\"", "spool-dir must have a value without \"#\""},
+           {"spool-dir = /tmp/a#b", "spool-dir must have a value without \"#\""},
+           {"spool-dir = \"/tmp/a", "spool-dir must have a value with two quotes"},
+           {"insecure", "a line must be key = value, or begin with #; got insecure"},
+           {"insecure =", "insecure must have a value; got none"},
+           {"insecure = # later", "insecure must have a value; got none"},
+           {"[server]", "a line must be key = value"},
+           {"workers = 2\njob-threads = 3\nworkers = 3", "workers must have one value"}}) {
     ExpectBad({"--config", WriteFile(line + "\n")}, words);
   }
   const auto quoted =
       MustParse({"--config", WriteFile("drain-grace = \"1m30s\"\nspool-dir = '/tmp/my "
-                                       "spool'\ndevice = \"cuda:0,1\"\ninsecure = true\n")});
+                                       "spool'\ndevice = \"cuda:0,1\" # both\ninsecure = true # now\n"
+                                       "; old\nlisten = \"[::1]:0\"\n")});
   EXPECT_EQ(quoted.tensors.spool_dir, "/tmp/my spool");
   EXPECT_EQ(quoted.device, "cuda:0,1");
   EXPECT_TRUE(quoted.insecure);
+  EXPECT_EQ(quoted.listen, "[::1]:0");
 }
 
 TEST_F(ConfigTest, AnEmptyNameOfAFileIsRefused) {
-  for (const char* flag : {"--tokens", "--tenants", "--tls-client-ca", "--tls-cert", "--tls-key"}) {
+  for (const char* flag :
+       {"--tokens", "--tenants", "--tls-client-ca", "--tls-cert", "--tls-key", "--config"}) {
     ExpectBad({flag, ""}, "must name a file; got an empty name");
   }
   ExpectBad({"--config", WriteFile("tokens = \"\"\n")}, "must name a file");

@@ -151,14 +151,16 @@ TEST_F(DurableTensorsTest, OneThatIsDeletedUncheckedIsUncheckedNoLonger) {
   faults_->FailMap(absl::OkStatus());
 }
 
-// The job of a server that is shut down, or a deadline, does not wait for gigabytes.
-TEST_F(DurableTensorsTest, TheCheckOfAJobsInputCanBeStopped) {
+// The job of a server that is shut down, a deadline, and a reader who has gone do not wait for
+// gigabytes.
+TEST_F(DurableTensorsTest, TheCheckBeforeAUseCanBeStopped) {
   const TensorInfo tensor = NewTensor("abcdef");
   faults_->FailMap(absl::InternalError("the disk does not answer"));
   Kill();
   StopSignal stop;
   stop.Request();
   EXPECT_THAT(store_->Acquire(tensor.name, &stop), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(store_->OpenForReading(tensor.name, &stop), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(store_->GetTensor(tensor.name)->reference_count, 0);
   faults_->FailMap(absl::OkStatus());
   EXPECT_EQ(Read(tensor.name), "abcdef");

@@ -188,8 +188,16 @@ std::map<std::string, std::string> ResultMetadata(const v1::Job& job) {
   return metadata;
 }
 
+bool HasMask(const v1::Job& job) { return !job.result().mask().empty(); }
+
+OutputOptions OutputsOf(const v1::Job& job, OutputOptions output) {
+  if (!HasMask(job)) return {};
+  if (job.state() == v1::JOB_STATE_FAILED) output.out_weights.clear();
+  return output;
+}
+
 absl::Status JobOutcome(const v1::Job& job) {
-  if (job.state() != v1::JOB_STATE_FAILED && !job.result().mask().empty()) return absl::OkStatus();
+  if (job.state() != v1::JOB_STATE_FAILED && HasMask(job)) return absl::OkStatus();
   if (job.state() == v1::JOB_STATE_CANCELLED) {
     const std::string why = job.has_error() ? ": " + job.error().message() : "";
     return WithExitCode(absl::CancelledError(absl::StrFormat(

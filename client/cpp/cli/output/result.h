@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/cpp/cli/flags/options.h"
 #include "nlohmann/json_fwd.hpp"
 #include "sparsefw/v1/job.pb.h"
 
@@ -42,6 +43,11 @@ nlohmann::ordered_json StatusJson(const v1::Job& job);
 
 // The numbers of ResultJson as the strings that a safetensors file can hold.
 std::map<std::string, std::string> ResultMetadata(const v1::Job& job);
+
+bool HasMask(const v1::Job& job);
+// Which of the outputs the job has. One that failed may have a mask: when no room was left for the
+// weights.
+OutputOptions OutputsOf(const v1::Job& job, OutputOptions output);
 
 // How the program ends: OK when the job has a mask; else an error with exit
 // code 4 (failed) or 5 (cancelled or past its deadline without a mask).

@@ -14,6 +14,7 @@
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/parallel/host_info.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw {
@@ -62,10 +63,7 @@ class CpuBackendImpl final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
-    if (options.threads < 0) {
-      return Invalid("OPTION_INVALID", "threads must be at least 0; got threads=%d",
-                     options.threads);
-    }
+    SPARSEFW_RETURN_IF_ERROR(ValidateThreads(options.threads));
     return std::make_unique<cpu::CpuEngine>(options);
   }
 

@@ -37,6 +37,8 @@ std::string NewTraceparent();
 struct ClientOptions {
   // For the first connection.
   absl::Duration connect_timeout = absl::Seconds(5);
+  // Ends that wait, with CANCELLED (reason STOPPED).
+  std::stop_token connect_stop;
   // For one attempt of a call that is not a stream; there are at most three.
   absl::Duration call_timeout = absl::Minutes(2);
   // A watch on which nothing has come for so long, not even one of the
