@@ -232,18 +232,25 @@ def test_wrong_arguments(client, monkeypatch):
     assert all(torch.equal(value, before.get_parameter(name)) for name, value in model.named_parameters())
 
 
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_memory_that_is_asked_for(dtype, monkeypatch):
+def test_the_memory_that_is_asked_for(dtype, tied, half, monkeypatch):
     """Enough is enough, a byte less is not; a folder needs its weights besides. Weights that are not trained
-    are converted to float32 where they are not.
+    are converted to float32 where they are not. Where products are bfloat16, backward keeps such a copy of
+    every matrix that multiplies, the head's too.
     """
-    model = tiny.make("llama", dtype=dtype)
+    monkeypatch.setattr(distill, "multiplies_bfloat16", lambda kind: half and kind == "cpu")
+    model = tiny.make("llama", dtype=dtype, tie_word_embeddings=tied)
     layout = sparsefw.hf.work.layout_of(model, ["lm_head"])
     trained = sum(
         model.get_submodule(block.name).get_parameter(name).numel() for block in layout for name in block.trained)
     count = sum(value.numel() for value in model.parameters())
     whole = count * dtype.itemsize
     steps_take = trained * (17 + dtype.itemsize) + (0 if dtype == torch.float32 else 4 * (count - trained))
+    if half:
+        matrices = sum(value.numel() for value in model.parameters() if value.dim() > 1)
+        steps_take += 2 * (matrices if tied else matrices - model.get_input_embeddings().weight.numel())
     for device, size in ((None, steps_take), ("cpu", steps_take + whole)):
         monkeypatch.setattr(distill, "_free", lambda _, size=size: size)
         distill.check_memory(model, layout, device, "it")

@@ -21,6 +21,8 @@ _WARM_UP: Final = 5
 _BETAS: Final = (0.9, 0.95)
 # A trained weight's float32 copy, gradient, two moments and mask.
 BYTES_A_WEIGHT: Final = 17
+# Where products are bfloat16, backward keeps such a copy of every matrix, trained or not.
+BFLOAT16_BYTES: Final = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Training:
         """The module with the weights that are trained."""
         kind = next(iter(self._weights.values())).device.type
         # A cache of converted weights would be that of the step before, which a caller's autocast keeps.
-        half = torch.autocast(kind, torch.bfloat16, enabled=_multiplies_bfloat16(kind), cache_enabled=False)
+        half = torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind), cache_enabled=False)
         with half:
             return torch.func.functional_call(self._module, self._tensors, args, arguments)
 
@@ -182,10 +184,13 @@ class Training:
 
 
 @functools.cache
-def _multiplies_bfloat16(kind: str) -> bool:
+def multiplies_bfloat16(kind: str) -> bool:
     """Whether products of bfloat16, summed in float32, are much faster there than those of float32."""
+    if kind == "cuda":
+        # Older GPUs emulate them.
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if kind != "cpu":
-        return kind == "cuda"
+        return False
     # On CPUs without these instructions they are slower. Older versions of PyTorch do not say.
     if not hasattr(torch.cpu, "get_capabilities"):
         return False
