@@ -22,6 +22,7 @@ from sparsefw.hf.calibration.capture import after_blocks, forward
 from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.layout import Block
+from sparsefw.hf.training import free_memory
 from sparsefw.hf.training.steps import (
     BFLOAT16_BYTES,
     BYTES_A_WEIGHT,
@@ -115,7 +116,10 @@ def _free(device: Any) -> int | None:
     """Bytes; None: unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available) if device.type == "cpu" else None
+    if device.type != "cpu":
+        return None
+    machine, limit = int(psutil.virtual_memory().available), free_memory.within_limits()
+    return machine if limit is None else min(machine, limit)
 
 
 def distill(
