@@ -75,6 +75,19 @@ def test_the_gradient_is_that_of_the_divergence():
     assert distill.divergence(logits.detach(), wanted) == (found, None)
 
 
+def test_tokens_that_both_models_rule_out_count_nothing():
+    """Their logits are -inf, as of padding in a vocabulary. The divergence is that over the other tokens."""
+    torch.manual_seed(0)
+    logits, wanted = torch.randn(2, 1, 5, 17)
+    expected, gradient = distill.divergence(logits[..., :12], wanted[..., :12], gradient=True)
+    logits[..., 12:] = wanted[..., 12:] = -float("inf")
+    found, all_of_it = distill.divergence(logits, wanted, gradient=True)
+    assert found == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close(all_of_it, torch.nn.functional.pad(gradient, (0, 5)))
+    logits[..., 12:] = 0.0
+    assert distill.divergence(logits, wanted)[0] > expected, "what only the dense model rules out"
+
+
 def test_steps_that_do_harm_are_taken_back(client, folder):
     plain, distilled = tiny.make("llama"), tiny.make("llama")
     prune(plain, client)

@@ -41,8 +41,8 @@ class Distillation(Schedule):
     """How a pruned model is distilled.
 
     The loss is the Kullback-Leibler divergence KL(dense || pruned) of the distributions of the next token,
-    mean over all positions, nats. The end is kept, or the start where that has the lower divergence on the
-    held-back sequences.
+    nats: the mean over the positions of a sequence, and of these the mean over sequences. The end is kept, or
+    the start where that has the lower divergence on the held-back sequences.
 
     Attributes:
         epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
@@ -208,7 +208,9 @@ def divergence(logits: Any, wanted: Any, gradient: bool = False) -> tuple[float,
         part = slice(start, start + _POSITIONS)
         here = logits[0, part].float().log_softmax(-1)
         there = wanted[0, part].to(here.device).float().log_softmax(-1)
-        total += float((there.exp() * (there - here)).sum())
+        share = there.exp()
+        # A token that both models rule out has -inf less -inf here, which is no number.
+        total += float(there.sub_(here).mul_(share).masked_fill_(share == 0, 0).sum())
         if found is not None:
-            found[0, part] = (here.exp() - there.exp()) / tokens
+            found[0, part] = here.exp_().sub_(share).div_(tokens)
     return total / tokens, found
