@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.pools.choice import Given
 from sparsefw.hf.report import Report
-from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings
+from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings, rules_of
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
@@ -126,7 +126,7 @@ def prune_model(
         sparsity=sparsity,
         pattern=pattern,
         method=method,
-        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),  # not one a letter
+        ignore=rules_of(ignore),
         routers=routers,
         propagate=propagate,
         samples=samples,
@@ -205,7 +205,7 @@ def tune(
         sparsity=sparsity,
         pattern=pattern,
         method=options.pop("method", None),
-        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),
+        ignore=rules_of(ignore),
         routers=routers,
         propagate=options.pop("propagate", True),
         samples=samples,

@@ -1,7 +1,10 @@
-"""What steps of training multiply in."""
+"""What steps of training multiply in, and what they say where there can be none."""
 
 import pytest
+import sparsefw
+import tiny
 import torch
+from sparsefw.hf import prune_model
 from sparsefw.hf.training import steps
 
 
@@ -33,3 +36,13 @@ def test_products_are_bfloat16_on_gpus_that_have_them(monkeypatch, there):
         assert steps.multiplies_bfloat16("mps") is False
     finally:
         steps.multiplies_bfloat16.cache_clear()
+
+
+@pytest.mark.parametrize("steps_of", ["refine_blocks", "distill"])
+def test_too_few_samples_are_named(steps_of):
+    """More text would not help. Nor is a server asked for: there is none."""
+    arguments = {"sparsity": 0.5, "method": "wanda", "progress": False, "server": "127.0.0.1:9", steps_of: True}
+    with pytest.raises(sparsefw.InvalidArgument, match=rf"^{steps_of} needs .* got 1: samples must be at least 2 \(CLIENT"):
+        prune_model(tiny.make("llama"), data=tiny.tokens(count=12), samples=1, **arguments)
+    with pytest.raises(sparsefw.InvalidArgument, match=rf"^{steps_of} needs .* got 1: give more text, or"):
+        prune_model(tiny.make("llama"), data=tiny.tokens(count=1), **arguments)
