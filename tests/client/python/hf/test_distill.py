@@ -215,6 +215,20 @@ def test_a_finished_distillation_is_kept_and_a_damaged_one_done_again(client, fo
         prune(tiny.make("llama"), client, state_dir=folder / "state")
 
 
+def test_the_report_says_which_versions_distilled(client, folder):
+    """Another one than pruned: the package was updated in between."""
+    arguments = {"distill": {"epochs": 1}, "state_dir": folder / "state"}
+    first = prune(tiny.make("llama"), client, **arguments)
+    assert first.versions["sparsefw"] == sparsefw.__version__
+    path = folder / "state/distillation.json"
+    record = json.loads(path.read_text())
+    record["versions"] |= {"sparsefw": "0.0.9", "server": "0.0.9"}
+    path.write_text(json.dumps(record))
+    again = prune(tiny.make("llama"), client, **arguments)
+    assert again.versions["sparsefw"] == f"{sparsefw.__version__} (blocks 0-1), 0.0.9 (distillation)"
+    assert again.versions["server"] == first.versions["server"], "it takes no part in it"
+
+
 def test_the_winner_of_a_tuning_is_distilled(client):
     candidates = [{"method": "magnitude"}, {"method": "wanda"}]
     report = prune(tiny.make("llama"), client, tune=candidates, distill={"epochs": 1})

@@ -20,10 +20,10 @@ from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.pools.choice import Given, place_of
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
-from sparsefw.hf.run import DISTILLATION, Run
+from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of
 from sparsefw.hf.source import InMemory, Source, Streamed
-from sparsefw.hf.state import TEMPORARY, State, mark_temporary, remove_abandoned
+from sparsefw.hf.state import DISTILLATION, TEMPORARY, State, mark_temporary, remove_abandoned
 from sparsefw.hf.training.distill import check_head, check_memory
 from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
 from sparsefw.hf.tuning import Tuned, Tuning, named, settings_of, tune_settings
