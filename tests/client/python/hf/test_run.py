@@ -179,7 +179,7 @@ def counted(monkeypatch):
 
 
 def test_no_more_than_two_copies_of_hidden_states_are_in_files(client, counted):
-    """Nor where a cluster loses them at the end, so that the samples pass the blocks again."""
+    """At the end these are the targets, and what they are made from."""
     options = {"data": tiny.tokens(), "server": client, "sparsity": 0.5, "method": "wanda", "progress": False}
     prune_model(tiny.make("llama"), distill={"epochs": 1}, **options)
     assert len(counted.made) == 3

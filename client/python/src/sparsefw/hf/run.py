@@ -175,7 +175,7 @@ class Run:
         Args:
             pool: None where every block is finished.
         """
-        self._drop_targets()  # of an earlier try
+        self._drop_targets()  # an earlier try may have left them
         propagate = self._settings.propagate
         streams = 1 if self._settings.refinement is None and not distils else 2
         layout = [block for block in self._layout if block.index <= last]
