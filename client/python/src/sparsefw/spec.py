@@ -105,7 +105,7 @@ def make_pattern(pattern: str | None, sparsity: float | None) -> job_pb2.Pattern
         if not (keep.isdecimal() and group.isdecimal()):
             raise invalid(f'pattern must be K:N with whole numbers; got "{kind}"')
         own = 1 - int(keep) / int(group) if int(group) else 0.0
-        if share is not None and abs(share - own) > 1e-9:
+        if share is not None and not abs(share - own) <= 1e-9:
             raise invalid(f'pattern "{kind}" has its own sparsity, {own:g}; got sparsity={sparsity}')
         # Beyond int32 protobuf would raise an error of its own; the server's says what the rule is.
         message.nm.keep, message.nm.group = (min(int(text), 2**31 - 1) for text in (keep, group))

@@ -272,35 +272,48 @@ def hold_masks(
 
     Args:
         model: any torch.nn.Module.
-        masks: by parameter name, bool of the parameter's shape, True = keep. None: what is zero now, in
-               weight matrices (also fused experts) with at least `least_sparsity` zeros, embeddings left
-               out.
+        masks: by parameter name, bool of the parameter's shape, True = keep; a tied parameter may have any
+               of its names. None: what is zero now, in weight matrices (also fused experts) with at least
+               `least_sparsity` zeros. Embeddings are left out, and so are matrices that are zero as a whole:
+               these were not pruned, but wait for their first step, as LoRA's do. Masks hold them, too.
 
     >>> with hold_masks(model):                     # doctest: +SKIP
     ...     optimizer.step()
     """
-    parameters = dict(model.named_parameters())
-    removed: dict[str, Any] = {}
     if masks is not None:
-        for name, mask in masks.items():
-            if name not in parameters or tuple(mask.shape) != tuple(parameters[name].shape):
-                raise invalid(f'there is no parameter "{name}" of shape {list(mask.shape)}')
-            removed[name] = ~mask.to(parameters[name].device, torch.bool)
-        return HeldMasks(model, removed)
+        return HeldMasks(model, _removed(model, masks))
+    removed: dict[str, Any] = {}
     embeddings = {
         id(parameter)
         for module in model.modules()
         if isinstance(module, torch.nn.Embedding)
         for parameter in module.parameters()
     }
-    for name, parameter in parameters.items():
+    for name, parameter in model.named_parameters():
         if parameter.dim() not in (2, 3) or id(parameter) in embeddings:
             continue
         zeros = parameter.detach() == 0
         count = int(zeros.sum())
-        # A matrix of zeros was not pruned: it waits for its first step, as LoRA's do.
+        # A matrix of zeros was not pruned.
         if least_sparsity * parameter.numel() <= count < parameter.numel() and count:
             removed[name] = zeros
     if not removed:
         raise invalid(f"no weight matrix has at least {least_sparsity:.0%} zeros: there is nothing to hold")
     return HeldMasks(model, removed)
+
+
+def _removed(model: Any, masks: Mapping[str, Any]) -> dict[str, Any]:
+    """What masks by any name of a parameter remove, by its first name."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    removed: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for name, mask in masks.items():
+        if name not in parameters or tuple(mask.shape) != tuple(parameters[name].shape):
+            raise invalid(f'there is no parameter "{name}" of shape {list(mask.shape)}')
+        own = first[id(parameters[name])]
+        zeros = ~mask.to(parameters[name].device, torch.bool)
+        if own in removed and not torch.equal(removed[own], zeros):
+            raise invalid(f'"{given[own]}" and "{name}" are one parameter; their masks differ')
+        removed[own], given[own] = zeros, name
+    return removed

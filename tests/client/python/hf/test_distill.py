@@ -75,6 +75,19 @@ def test_the_gradient_is_that_of_the_divergence():
     assert distill.divergence(logits.detach(), wanted) == (found, None)
 
 
+def test_tokens_that_both_models_rule_out_count_nothing():
+    """Their logits are -inf, as of padding in a vocabulary. The divergence is that over the other tokens."""
+    torch.manual_seed(0)
+    logits, wanted = torch.randn(2, 1, 5, 17)
+    expected, gradient = distill.divergence(logits[..., :12], wanted[..., :12], gradient=True)
+    logits[..., 12:] = wanted[..., 12:] = -float("inf")
+    found, all_of_it = distill.divergence(logits, wanted, gradient=True)
+    assert found == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close(all_of_it, torch.nn.functional.pad(gradient, (0, 5)))
+    logits[..., 12:] = 0.0
+    assert distill.divergence(logits, wanted)[0] > expected, "what only the dense model rules out"
+
+
 def test_steps_that_do_harm_are_taken_back(client, folder):
     plain, distilled = tiny.make("llama"), tiny.make("llama")
     prune(plain, client)
@@ -202,6 +215,20 @@ def test_a_finished_distillation_is_kept_and_a_damaged_one_done_again(client, fo
         prune(tiny.make("llama"), client, state_dir=folder / "state")
 
 
+def test_the_report_says_which_versions_distilled(client, folder):
+    """Another one than pruned: the package was updated in between."""
+    arguments = {"distill": {"epochs": 1}, "state_dir": folder / "state"}
+    first = prune(tiny.make("llama"), client, **arguments)
+    assert first.versions["sparsefw"] == sparsefw.__version__
+    path = folder / "state/distillation.json"
+    record = json.loads(path.read_text())
+    record["versions"] |= {"sparsefw": "0.0.9", "server": "0.0.9"}
+    path.write_text(json.dumps(record))
+    again = prune(tiny.make("llama"), client, **arguments)
+    assert again.versions["sparsefw"] == f"{sparsefw.__version__} (blocks 0-1), 0.0.9 (distillation)"
+    assert again.versions["server"] == first.versions["server"], "it takes no part in it"
+
+
 def test_the_winner_of_a_tuning_is_distilled(client):
     candidates = [{"method": "magnitude"}, {"method": "wanda"}]
     report = prune(tiny.make("llama"), client, tune=candidates, distill={"epochs": 1})
@@ -232,18 +259,25 @@ def test_wrong_arguments(client, monkeypatch):
     assert all(torch.equal(value, before.get_parameter(name)) for name, value in model.named_parameters())
 
 
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_memory_that_is_asked_for(dtype, monkeypatch):
+def test_the_memory_that_is_asked_for(dtype, tied, half, monkeypatch):
     """Enough is enough, a byte less is not; a folder needs its weights besides. Weights that are not trained
-    are converted to float32 where they are not.
+    are converted to float32 where they are not. Where products are bfloat16, backward keeps such a copy of
+    every matrix that multiplies, the head's too.
     """
-    model = tiny.make("llama", dtype=dtype)
+    monkeypatch.setattr(distill, "multiplies_bfloat16", lambda kind: half and kind == "cpu")
+    model = tiny.make("llama", dtype=dtype, tie_word_embeddings=tied)
     layout = sparsefw.hf.work.layout_of(model, ["lm_head"])
     trained = sum(
         model.get_submodule(block.name).get_parameter(name).numel() for block in layout for name in block.trained)
     count = sum(value.numel() for value in model.parameters())
     whole = count * dtype.itemsize
     steps_take = trained * (17 + dtype.itemsize) + (0 if dtype == torch.float32 else 4 * (count - trained))
+    if half:
+        matrices = sum(value.numel() for value in model.parameters() if value.dim() > 1)
+        steps_take += 2 * (matrices if tied else matrices - model.get_input_embeddings().weight.numel())
     for device, size in ((None, steps_take), ("cpu", steps_take + whole)):
         monkeypatch.setattr(distill, "_free", lambda _, size=size: size)
         distill.check_memory(model, layout, device, "it")

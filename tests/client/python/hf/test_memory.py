@@ -63,7 +63,7 @@ def test_hidden_states_are_never_in_memory_as_a_whole(shared_server, folder, ref
 @pytest.mark.parametrize("refine", [None, {"epochs": 1}], ids=["pruned", "refined"])
 def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder, refine):
     """24 blocks of 16 MiB: two blocks, Gram matrices, and room for the allocator. With refinement, another two
-    copies and 17 bytes a weight of the block."""
+    copies and 19 bytes a weight of the block."""
     width, inner, count = 512, 1024, 24
     config = transformers.LlamaConfig(
         vocab_size=128, hidden_size=width, intermediate_size=2 * inner, num_hidden_layers=count,
@@ -78,7 +78,7 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder, refine):
     print(f"block {block >> 20} MiB, all {count * block >> 20} MiB, used {used >> 20} MiB")
     if refine:
         grams = 8 * (2 * inner) ** 2
-    refined = 2 * block + 17 * block // 4 if refine else 0
+    refined = 2 * block + 19 * block // 4 if refine else 0
     # A sum in float64, the part that is added to it, and the matrix in float32 with what makes it.
     assert used < 2 * block + 3 * grams + refined + (64 << 20)
     assert used < count * block / 2 or refine
@@ -95,4 +95,4 @@ def test_a_distillation_takes_the_memory_that_is_asked_for(shared_server, folder
     del model
     used = measure(folder, shared_server, 2, 32, refine_blocks=False, distill={"epochs": 1}, ignore=["self_attn"])
     print(f"counted {needed >> 20} MiB, used {used >> 20} MiB")
-    assert needed / 2 < used < needed + (192 << 20)
+    assert needed / 2 < used < needed + (64 << 20)

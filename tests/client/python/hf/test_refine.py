@@ -343,7 +343,7 @@ def test_what_cannot_be_refined_is_refused(client, options, words):
         ({"epochs": 0}, "epochs .* at least 1; got 0"),
         ({"epochs": 1.5}, "epochs .* integer .*; got 1.5"),
         ({"epochs": True}, "epochs .* integer .*; got True"),
-        ({"learning_rate": 0.0}, "learning_rate .* must be a number above 0; got 0"),
+        ({"learning_rate": 0.0}, r"learning_rate .* must be a number in \(0, 1.8e\+308\]; got 0"),
         ({"learning_rate": float("nan")}, "learning_rate .*got nan"),
         ({"held_back": 0.0}, r"held_back .* must be in \(0, 0.5\]; got 0"),
         ({"held_back": 0.6}, "held_back .*got 0.6"),
@@ -375,18 +375,3 @@ def test_sequences_that_are_held_back():
 def test_a_share_of_the_sequences_is_held_back(count, few, client):
     report = prune(tiny.make("llama"), client, data=tiny.tokens(count=count), refine_blocks=BlockRefinement(epochs=1))
     assert [(one["sequences"], one["held_back"]) for one in report.refinements] == [(count - few, few)] * 2
-
-
-@pytest.mark.parametrize(
-    ("there", "half"),
-    [({"amx_bf16": True}, True), ({"amx_bf16": False, "avx512_bf16": True}, True), ({"avx512_f": True}, False)])
-def test_products_are_bfloat16_where_the_processor_multiplies_them(monkeypatch, there, half):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: there, raising=False)
-    steps._multiplies_bfloat16.cache_clear()
-    try:
-        assert steps._multiplies_bfloat16("cpu") is half
-        module = torch.nn.Linear(8, 8)
-        training = steps.Training(module, ["weight"], steps.Schedule(1, 1e-3), 1)
-        assert training.run(torch.ones(2, 8)).dtype is (torch.bfloat16 if half else torch.float32)
-    finally:
-        steps._multiplies_bfloat16.cache_clear()

@@ -153,7 +153,7 @@ def test_what_other_versions_made_is_kept_and_said(expected, folder, client):
 
 
 def test_a_server_that_is_updated_during_a_run(folder):
-    seen = iter(["1", "1", "1", "1", None, "2"])  # at the start and at every result; None: it is away just now
+    seen = iter(["1", "1", "1", "1", None, "2", "2"])  # at the start and at every result; None: it is away just now
 
     def ask():
         version = next(seen)
@@ -168,6 +168,9 @@ def test_a_server_that_is_updated_during_a_run(folder):
     for index in (0, 1, 3):
         state.save_block(index, BlockState({}, []))
     assert state.versions(4) == {"server": "1 (blocks 0-1; curves 0; outliers 2), 2 (blocks 3)"}
+    state.save("distillation", {"kept": "end"})
+    assert state.versions(4) == {
+        "server": "1 (blocks 0-1; curves 0; outliers 2), 2 (blocks 3)"}, "distillation needs no server"
     assert state.load("curve-0000") == {"w": []}
     assert state.load("curve-0001") is None
     state.close()

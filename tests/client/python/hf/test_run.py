@@ -1,9 +1,11 @@
 """Where a run computes, and what it holds while an error of it is looked at."""
 
+import grpc
 import pytest
 import sparsefw
 import tiny
 import torch
+from sparsefw import errors
 from sparsefw.hf import prune_model, run, work
 from sparsefw.hf.calibration import hidden, step, walk
 from sparsefw.hf.calibration.capture import first_call
@@ -149,3 +151,73 @@ def test_hidden_states_may_get_another_shape(folder, monkeypatch):
         states[0] = torch.rand(1, 4, 17)
     assert torch.equal(states[1], neighbour)
     states.close()
+
+
+class Counted(hidden.HiddenStates):
+    """Knows all of them that were made, and how many had a file at once when a sample came."""
+
+    made: list = []
+    most = 0
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.made.append(self)
+
+    def append(self, sample):
+        super().append(sample)
+        Counted.most = max(Counted.most, sum(states._file is not None for states in self.made))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    monkeypatch.setattr(hidden, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(Counted, "made", [])
+    monkeypatch.setattr(Counted, "most", 0)
+    monkeypatch.setattr(walk, "HiddenStates", Counted)
+    monkeypatch.setattr(run, "HiddenStates", Counted)
+    return Counted
+
+
+def test_no_more_than_two_copies_of_hidden_states_are_in_files(client, counted):
+    """At the end these are the targets, and what they are made from."""
+    options = {"data": tiny.tokens(), "server": client, "sparsity": 0.5, "method": "wanda", "progress": False}
+    prune_model(tiny.make("llama"), distill={"epochs": 1}, **options)
+    assert len(counted.made) == 3
+    assert counted.most == 2
+    assert {states._file for states in counted.made} == {None}
+
+
+@pytest.mark.parametrize("place", ["append", "_distil"])
+def test_an_interrupt_at_the_end_closes_the_targets(place, client, counted, monkeypatch):
+    """While they are kept, and before distillation takes them."""
+    def stops(self, *arguments):
+        if place == "_distil" or (len(self.made) == 3 and self is self.made[2] and len(self) == 2):
+            raise KeyboardInterrupt
+        hidden.HiddenStates.append(self, *arguments)
+
+    monkeypatch.setattr(run.Run if place == "_distil" else Counted, place, stops)
+    options = {"data": tiny.tokens(), "server": client, "sparsity": 0.5, "method": "wanda", "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        prune_model(tiny.make("llama"), distill={"epochs": 1}, **options)
+    assert len(counted.made) == 3
+    assert {states._file for states in counted.made} == {None}
+
+
+def test_targets_of_an_earlier_try_are_let_go(client, counted, folder, monkeypatch):
+    """A cluster that loses hidden states lets the samples pass the finished blocks again."""
+    tiny.make("llama").save_pretrained(folder / "dense")
+    real, tries = run.Run._keep_targets, []
+
+    def loses(self, step):
+        real(self, step)
+        tries.append(1)
+        if len(tries) == 1:
+            raise sparsefw.Unavailable("lost", code=grpc.StatusCode.UNAVAILABLE, reason=errors.CALIBRATION_LOST)
+
+    monkeypatch.setattr(run.Run, "_keep_targets", loses)
+    report = prune_model(
+        folder / "dense", data=tiny.tokens(), server=client, sparsity=0.5, method="wanda", progress=False,
+        distill={"epochs": 1})
+    assert report.distillation is not None
+    assert (len(tries), len(counted.made), counted.most) == (2, 6, 2)
+    assert {states._file for states in counted.made} == {None}

@@ -309,6 +309,20 @@ def test_what_hold_masks_takes_for_pruned():
         hold_masks(model, {"other": keep})
 
 
+def test_masks_by_any_name_of_a_tied_parameter():
+    """The head is the embedding by another name; `names` are those of `named_parameters`."""
+    model = tiny.make("llama")
+    tied, own = "lm_head.weight", "model.embed_tokens.weight"
+    keep = torch.rand(128, 32) > 0.5
+    for masks in ({tied: keep}, {tied: keep, own: keep.clone()}):
+        with hold_masks(model, masks) as held:
+            assert held.names == (own,)
+            train(model, torch.optim.SGD(model.parameters(), lr=0.05))
+        assert torch.equal(model.lm_head.weight != 0, keep)
+    with pytest.raises(sparsefw.InvalidArgument, match=f'"{own}" and "{tied}" are one parameter; their masks differ'):
+        hold_masks(model, {own: keep, tied: ~keep})
+
+
 def test_numpy_is_enough_without_torch():
     """The low level does not import torch."""
     import subprocess

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparsefw.errors import invalid
 from sparsefw.hf.layout import Matrix, compile_rule
-from sparsefw.hf.values import is_number
+from sparsefw.hf.values import is_number, shown
 
 # Points of a sweep, around the share that is asked for, in units of the bound.
 STEPS: Final = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
@@ -119,6 +119,8 @@ def check(allocation: str | Mapping[str, float], pattern: str, sparsity: float |
         raise invalid(f'sparsity must be at most {_MOST} with allocation="loss-curve"; got {sparsity}')
     # A server would refuse the value only when the block of a matrix with it comes.
     for rule, value in allocation.items() if isinstance(allocation, Mapping) else ():
+        if not isinstance(rule, str):
+            raise invalid(f"the rules of allocation must be texts; got {shown(rule)}")
         if not _is_share(value):
             raise invalid(f'the rule "{rule}" of allocation needs a sparsity in [0, 1]; got {value!r}')
     if sparsity is not None and ":" not in pattern and not _is_share(sparsity):

@@ -18,10 +18,13 @@ import transformers
 
 from sparsefw.errors import invalid
 from sparsefw.hf.model_files import loading
+from sparsefw.hf.values import whole
 
 # One line with the ending of a file of text: nobody calibrates with it.
 _LOOKS_LIKE_FILE: Final = re.compile(r".+\.(txt|md|json|jsonl|csv|parquet)")
 
+# Tokens of a sequence: the first predicts the second.
+LEAST_LENGTH: Final = 2
 # What configurations call the number of positions.
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 
@@ -139,10 +142,8 @@ def sequences(
     Raises:
         InvalidArgument (CLIENT_ARGUMENT): no data, fewer than two tokens, wrong types, ids of no token.
     """
-    if length < 2:
-        raise invalid(f"sequence_length must be at least 2; got {length}")
-    if count is not None and count < 1:
-        raise invalid(f"samples must be at least 1; got {count}")
+    length = whole("sequence_length", length, LEAST_LENGTH)
+    count = None if count is None else whole("samples", count, 1)
     ids = _ids_of(tokenizer, listed(data))
     parts = ids.cut(length) if isinstance(ids, _Text) else [item[:length] for item in ids]
     if min(len(part) for part in parts) < 2:
@@ -202,7 +203,12 @@ def vocabulary_of(model: Any) -> int | None:
 
 
 def longest(model: Any, asked: int) -> int:
-    """Sequences are no longer than the model's positions."""
+    """Sequences are no longer than the model's positions.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): what is asked for is no length of a sequence.
+    """
+    asked = whole("sequence_length", asked, LEAST_LENGTH)
     config = model.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     found = (getattr(text, name, None) for name in _POSITIONS)

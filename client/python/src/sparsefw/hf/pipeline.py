@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.pools.choice import Given
 from sparsefw.hf.report import Report
-from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings
+from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings, rules_of
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
@@ -94,7 +94,7 @@ def prune_model(
         distill:   at the end, gradient steps on the whole model bring its predictions to the dense model's:
                    True, False, sparsefw.hf.Distillation(epochs=, ...), or a dictionary of what differs from
                    the preset's; None: as the preset has it ("best" distils). Needs an output head, and all of
-                   the model in memory with 17 bytes a pruned weight more.
+                   the model in memory with 17 bytes a pruned weight more, 19 where products are bfloat16.
         tune:      candidates, dictionaries of arguments that replace those given here, or sparsefw.hf.Tuning.
                    Every one prunes the first blocks, and the one whose model has the least loss on held-back
                    sequences prunes the whole model. report.tuning is the table.
@@ -126,7 +126,7 @@ def prune_model(
         sparsity=sparsity,
         pattern=pattern,
         method=method,
-        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),  # not one a letter
+        ignore=rules_of(ignore),
         routers=routers,
         propagate=propagate,
         samples=samples,
@@ -205,7 +205,7 @@ def tune(
         sparsity=sparsity,
         pattern=pattern,
         method=options.pop("method", None),
-        ignore=(ignore,) if isinstance(ignore, str) else tuple(ignore),
+        ignore=rules_of(ignore),
         routers=routers,
         propagate=options.pop("propagate", True),
         samples=samples,

@@ -26,12 +26,11 @@ from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
 from sparsefw.hf.source import InMemory, Source, apply, pack, packed
 from sparsefw.hf.sparsities import Sparsities
-from sparsefw.hf.state import BlockState, State
+from sparsefw.hf.state import DISTILLATION, BlockState, State
 from sparsefw.hf.training.distill import distill
 
 # Begins the names of files in the state.
 _DISTILLED: Final = "distilled"
-DISTILLATION: Final = "distillation"
 # Losses of hidden states in a row, without a block between them, after which a run fails.
 _TRIES: Final = 3
 Outcome = TypeVar("Outcome")
@@ -78,6 +77,13 @@ class Run:
         return done.tensors
 
     def to_the_end(self, place: Place) -> Report:
+        """The report of all that is done then, by this call and those before it."""
+        try:
+            return self._to_the_end(place)
+        finally:
+            self._drop_targets()
+
+    def _to_the_end(self, place: Place) -> Report:
         for block in self._layout:
             if (done := self._state.load_block(block.index)) is not None:
                 self._keep_records(block.index, done)
@@ -169,6 +175,7 @@ class Run:
         Args:
             pool: None where every block is finished.
         """
+        self._drop_targets()  # an earlier try may have left them
         propagate = self._settings.propagate
         streams = 1 if self._settings.refinement is None and not distils else 2
         layout = [block for block in self._layout if block.index <= last]
@@ -204,10 +211,18 @@ class Run:
                 self._keep_targets(step)
 
     def _keep_targets(self, step: Step) -> None:
+        """Nothing comes behind the last block: only one stream is still wanted."""
+        length = step.tuple_length()
+        step.end(0)
         targets = HiddenStates(self._state.folder)
+        self._targets = targets, length
         for sample in step.hidden(1):
             targets.append(sample)
-        self._targets = targets, step.tuple_length()
+
+    def _drop_targets(self) -> None:
+        if self._targets is not None:
+            self._targets[0].close()
+            self._targets = None
 
     def _load_distillation(self) -> dict[str, Any] | None:
         """None where there was none, or where its outcome is damaged: it is done again then."""

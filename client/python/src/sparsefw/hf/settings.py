@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +13,12 @@ from sparsefw import spec
 from sparsefw._inputs import hub
 from sparsefw.errors import invalid
 from sparsefw.hf import allocate
+from sparsefw.hf.data import LEAST_LENGTH
 from sparsefw.hf.presets import DEFAULT_PRESET, PRESETS, REFINED_JOB, ModelPreset
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.training.steps import resolve
-from sparsefw.hf.values import plain
+from sparsefw.hf.values import is_number, plain, shown, whole
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -26,6 +28,15 @@ SEQUENCE_LENGTH: Final = 2048
 _ALIASES: Final = {
     "num_calibration_samples": ("samples", SAMPLES),
     "max_seq_length": ("sequence_length", SEQUENCE_LENGTH),
+}
+
+
+# Whole numbers: the least, and what they count.
+_WHOLE: Final = {
+    "samples": (1, ""),
+    "sequence_length": (LEAST_LENGTH, ""),
+    "gram_memory": (1, "bytes"),
+    "split_above": (1, "weights"),
 }
 
 
@@ -72,18 +83,7 @@ class Settings:
         # NumPy's and PyTorch's numbers are not JSON's.
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, plain(getattr(self, field.name)))
-        if self.gram not in ("auto", "client", "server"):
-            raise invalid(f'gram must be "auto", "client" or "server"; got "{self.gram}"')
-        if self.allocation_bound is not None and not 0 < self.allocation_bound <= 1:
-            raise invalid(f"allocation_bound must be in (0, 1]; got {self.allocation_bound}")
-        if (
-            not isinstance(self.split_above, int)
-            or isinstance(self.split_above, bool)
-            or self.split_above < 1
-        ):
-            raise invalid(
-                f"split_above must be a whole number of weights of at least 1; got {self.split_above}"
-            )
+        self._check_types()
         wrong = [name for name in _OWN if name in self.options]
         if wrong:
             raise invalid(f"prune_model sets {wrong[0]} itself")
@@ -105,13 +105,34 @@ class Settings:
         except (TypeError, ValueError) as error:
             raise invalid(f"an option has a value that cannot be kept: {error}") from None
 
+    def _check_types(self) -> None:
+        """What else would fail late, without a word of the argument, or count as something else."""
+        for name, (least, unit) in _WHOLE.items():
+            whole(name, getattr(self, name), least, unit)
+        if self.seed is not None and (not isinstance(self.seed, int) or isinstance(self.seed, bool)):
+            raise invalid(f"seed must be a whole number or None; got {shown(self.seed)}")
+        for name in ("routers", "propagate"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise invalid(f"{name} must be True or False; got {shown(value)}")
+        if not isinstance(self.pattern, str):
+            raise invalid(f'pattern must be "per-row", "unstructured" or "K:N"; got {shown(self.pattern)}')
+        if self.gram not in ("auto", "client", "server"):
+            raise invalid(f'gram must be "auto", "client" or "server"; got {shown(self.gram)}')
+        bound = self.allocation_bound
+        if bound is not None and not (is_number(bound) and 0 < bound <= 1):
+            raise invalid(f"allocation_bound must be a number in (0, 1]; got {shown(bound)}")
+        for name, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise invalid(f"{name} must be finite; got {value}")
+
     def _take_aliases(self, options: dict[str, Any]) -> None:
         for alias, (name, usual) in _ALIASES.items():
             if alias not in options:
                 continue
             if getattr(self, name) != usual:
                 raise invalid(f"{alias} is another name for {name}; give one of them")
-            object.__setattr__(self, name, options.pop(alias))
+            least, unit = _WHOLE[name]
+            object.__setattr__(self, name, whole(alias, options.pop(alias), least, unit))
 
     @property
     def preset(self) -> str | None:
@@ -223,6 +244,22 @@ def method_name(options: Mapping[str, Any]) -> str:
     """For people: the method, or the preset that chooses it."""
     preset = options.get("preset")
     return str(options.get("method") or (f"preset {preset}" if preset else "sparsefw"))
+
+
+def rules_of(ignore: Any) -> tuple[str, ...]:
+    """The regular expressions of the argument `ignore`: one text is one, not one a letter.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): it holds something else.
+    """
+    rules = (ignore,) if isinstance(ignore, str) else ignore
+    if not isinstance(rules, Iterable):
+        raise invalid(f"ignore must be regular expressions, or one; got {shown(ignore)}")
+    rules = tuple(rules)
+    for rule in rules:
+        if not isinstance(rule, str):
+            raise invalid(f"ignore must be regular expressions, or one; got {shown(rule)}")
+    return rules
 
 
 def folder_of(model: Any) -> Path | None:

@@ -26,6 +26,8 @@ from sparsefw._text import printable
 from sparsefw.errors import invalid
 
 MANIFEST: Final = "manifest.json"
+# What distillation found, in `State.save`.
+DISTILLATION: Final = "distillation"
 # Begins the names of folders of runs without a state_dir.
 TEMPORARY: Final = ".sparsefw-"
 _LOCK: Final = ".lock"
@@ -241,7 +243,7 @@ class State:
 
     def versions(self, blocks: int) -> dict[str, str]:
         """Versions of packages and servers that made the results so far, by name. Where there are
-        several, all, with the blocks that each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7)".
+        several, all, with what each made: "0.4.0 (blocks 0-3), 0.5.0 (blocks 4-7; distillation)".
         """
         made: dict[str, dict[str, dict[str, list[int]]]] = {}
         kinds = {"block": "blocks", "curve": "curves", "outliers": "outliers"}
@@ -251,6 +253,10 @@ class State:
                 for name, version in (record.get("versions") or {"server": "unknown"}).items():
                     by_what = made.setdefault(name, {}).setdefault(version, {})
                     by_what.setdefault(kinds[what], []).append(index)
+        of_distillation = (self._read(DISTILLATION) or {}).get("versions") or {}
+        for name, version in of_distillation.items():
+            if name != "server":  # it takes no part in it
+                made.setdefault(name, {}).setdefault(version, {})[DISTILLATION] = []
         return {name: _listed(versions) for name, versions in made.items()}
 
 
@@ -258,13 +264,13 @@ def _listed(versions: Mapping[str, Mapping[str, list[int]]]) -> str:
     if len(versions) == 1:
         return next(iter(versions))
     return ", ".join(
-        f"{version} ({'; '.join(f'{what} {_ranges(indices)}' for what, indices in made.items())})"
+        f"{version} ({'; '.join(f'{what} {_ranges(indices)}'.rstrip() for what, indices in made.items())})"
         for version, made in versions.items()
     )
 
 
 def _ranges(indices: list[int]) -> str:
-    """ "0-3, 7" """
+    """ "0-3, 7"; "" for what is not of blocks."""
     runs: list[list[int]] = []
     for index in indices:
         if runs and runs[-1][-1] == index - 1:

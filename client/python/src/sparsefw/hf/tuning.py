@@ -36,7 +36,7 @@ from sparsefw.hf.settings import Settings
 from sparsefw.hf.source import InMemory, Source
 from sparsefw.hf.state import State
 from sparsefw.hf.training.steps import Schedule
-from sparsefw.hf.values import finite, is_number, plain
+from sparsefw.hf.values import finite, is_number, plain, shown
 from sparsefw.paired import paired
 
 # What candidates may not differ in: then their losses would say nothing, or they would be other runs.
@@ -73,10 +73,14 @@ class Tuning:
             or len(self.candidates) < 2
         ):
             raise invalid("tune needs at least two candidates, dictionaries of arguments of prune_model")
-        for candidate in self.candidates:
+        for index, candidate in enumerate(self.candidates):
             if not isinstance(candidate, Mapping):
                 raise invalid(f"a candidate must be a dictionary; got {candidate!r}")
             for name in candidate:
+                if not isinstance(name, str):
+                    raise invalid(
+                        f"candidate {index + 1} of tune: names of arguments must be texts; got {shown(name)}"
+                    )
                 if name in _COMMON:
                     raise invalid(f"candidates must share {name}; give it to the call")
         for name in ("blocks", "held_back"):
@@ -187,11 +191,18 @@ def settings_of(settings: Settings, tuning: Tuning) -> list[Settings]:
     """
     found = []
     for index, candidate in enumerate(tuning.candidates):
-        try:
+        with named(index):
             found.append(with_candidate(settings, candidate))
-        except InvalidArgument as error:
-            raise invalid(f"candidate {index + 1} of tune: {error.message}") from None
     return found
+
+
+@contextlib.contextmanager
+def named(index: int) -> Iterator[None]:
+    """What is wrong within is said of the candidate with this index."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise invalid(f"candidate {index + 1} of tune: {error.message}") from None
 
 
 def split(count: int, share: float) -> tuple[list[int], list[int]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
+import reprlib
 from collections.abc import Mapping
 from typing import Any
+
+from sparsefw.errors import invalid
 
 
 def plain(value: Any) -> Any:
@@ -31,3 +34,25 @@ def finite(value: Any) -> Any:
 def is_number(value: Any) -> bool:
     """A real number, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """The value in a message, and of a long one the ends."""
+    return reprlib.repr(value)
+
+
+def whole(name: str, value: Any, least: int, unit: str = "") -> int:
+    """The value as an int.
+
+    Args:
+        name: of the argument.
+        unit: what it counts, for the message.
+
+    Raises:
+        InvalidArgument (CLIENT_ARGUMENT): it is no whole number, or less than `least`.
+    """
+    number = plain(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        of = f" of {unit}" if unit else ""
+        raise invalid(f"{name} must be a whole number{of} of at least {least}; got {shown(number)}")
+    return number

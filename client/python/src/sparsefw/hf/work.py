@@ -20,13 +20,13 @@ from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.pools.choice import Given, place_of
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
-from sparsefw.hf.run import DISTILLATION, Run
+from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of
 from sparsefw.hf.source import InMemory, Source, Streamed
-from sparsefw.hf.state import TEMPORARY, State, mark_temporary, remove_abandoned
+from sparsefw.hf.state import DISTILLATION, TEMPORARY, State, mark_temporary, remove_abandoned
 from sparsefw.hf.training.distill import check_head, check_memory
 from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
-from sparsefw.hf.tuning import Tuned, Tuning, settings_of, tune_settings
+from sparsefw.hf.tuning import Tuned, Tuning, named, settings_of, tune_settings
 
 
 class Work:
@@ -90,20 +90,24 @@ class Work:
             check_blocks_apart(model, "tune")
             check_head(model, "tune")
             every = settings_of(self._settings, self._tuning)
-        for settings in every:
-            if settings.refinement is not None:
-                check_trainable(model, len(self._samples), settings.refined_by)
-            if settings.distillation is not None and self._prunes:
-                check_trainable(model, len(self._samples), settings.distilled_by)
-                check_head(model, settings.distilled_by)
-                # A run that has distilled needs no more than it does without.
-                if self._state_dir is None or not (Path(self._state_dir) / f"{DISTILLATION}.json").exists():
-                    device = None if isinstance(self._source, InMemory) else self._source.device
-                    check_memory(model, self._layout, device, settings.distilled_by)
-        matrices = [matrix for block in self._layout for matrix in block.matrices]
-        for settings in every:
-            if not isinstance(settings.allocation, str):
-                allocate.by_name(matrices, settings.allocation, settings.sparsity)
+        for index, settings in enumerate(every):
+            with contextlib.nullcontext() if self._tuning is None else named(index):
+                self._check_with(settings)
+
+    def _check_with(self, settings: Settings) -> None:
+        model, sequences, most = self._source.model, len(self._samples), self._settings.samples
+        if settings.refinement is not None:
+            check_trainable(model, sequences, most, settings.refined_by)
+        if settings.distillation is not None and self._prunes:
+            check_trainable(model, sequences, most, settings.distilled_by)
+            check_head(model, settings.distilled_by)
+            # A run that has distilled needs no more than it does without.
+            if self._state_dir is None or not (Path(self._state_dir) / f"{DISTILLATION}.json").exists():
+                device = None if isinstance(self._source, InMemory) else self._source.device
+                check_memory(model, self._layout, device, settings.distilled_by)
+        if not isinstance(settings.allocation, str):
+            matrices = [matrix for block in self._layout for matrix in block.matrices]
+            allocate.by_name(matrices, settings.allocation, settings.sparsity)
 
     def _facts(self, settings: Settings) -> dict[str, Any]:
         digest = texts.digest(self._samples)

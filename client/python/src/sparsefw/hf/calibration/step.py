@@ -67,6 +67,10 @@ class Step(Protocol):
         """The block's outputs, with the weights that it has, replace the inputs of the stream."""
         ...
 
+    def end(self, stream: int) -> None:
+        """Lets the stream go: nothing reads it any more."""
+        ...
+
     def hidden(self, stream: int = 0) -> Iterator[Any]:
         """The stream, sample by sample."""
         ...
@@ -125,6 +129,9 @@ class LocalStep(Step):
 
     def advance(self, stream: int = 0) -> None:
         run_block(self.block, self.streams[stream], self.calls)
+
+    def end(self, stream: int) -> None:
+        self.streams[stream].close()
 
     def hidden(self, stream: int = 0) -> Iterator[Any]:
         for index in range(len(self.calls)):

@@ -197,6 +197,9 @@ class RayStep(Step):
             self._on_shard(tasks.forward, shard, self._outcome, before[shard]) for shard in range(len(before))
         ]
 
+    def end(self, stream: int) -> None:
+        self._streams[stream] = []
+
     def hidden(self, stream: int = 0) -> Iterator[Any]:
         for ref in self._streams[stream]:
             yield from map(own_copy, self._pool.get(ref, "hidden states"))

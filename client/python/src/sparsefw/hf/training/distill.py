@@ -22,7 +22,15 @@ from sparsefw.hf.calibration.capture import after_blocks, forward
 from sparsefw.hf.calibration.hidden import HiddenStates
 from sparsefw.hf.data import hold_back
 from sparsefw.hf.layout import Block
-from sparsefw.hf.training.steps import BYTES_A_WEIGHT, Schedule, Training, mean_error
+from sparsefw.hf.training import free_memory
+from sparsefw.hf.training.steps import (
+    BFLOAT16_BYTES,
+    BYTES_A_WEIGHT,
+    Schedule,
+    Training,
+    mean_error,
+    multiplies_bfloat16,
+)
 
 # Positions whose distributions are held at a time: [positions, vocabulary] of float32.
 _POSITIONS: Final = 256
@@ -33,8 +41,8 @@ class Distillation(Schedule):
     """How a pruned model is distilled.
 
     The loss is the Kullback-Leibler divergence KL(dense || pruned) of the distributions of the next token,
-    mean over all positions, nats. The end is kept, or the start where that has the lower divergence on the
-    held-back sequences.
+    nats: the mean over the positions of a sequence, and of these the mean over sequences. The end is kept, or
+    the start where that has the lower divergence on the held-back sequences.
 
     Attributes:
         epochs, learning_rate, held_back: as sparsefw.hf.training.steps.Schedule.
@@ -61,25 +69,31 @@ def memory_needed(model: Any, layout: Sequence[Block], device: Any) -> dict[Any,
         device: where a model from a folder will be, which then counts as well; None: it is in memory.
     """
     needed: dict[Any, int] = {}
-    trained: set[int] = set()
-    for block in layout:
-        module = model.get_submodule(block.name)
-        for name in block.trained:
-            parameter = module.get_parameter(name)
-            # The state that is kept has the parameter's own dtype.
-            size = parameter.numel() * (BYTES_A_WEIGHT + parameter.element_size())
-            place = parameter.device if device is None else torch.device(device)
-            needed[place] = needed.get(place, 0) + size
-            trained.add(id(parameter))
+    trained = {
+        id(model.get_submodule(block.name).get_parameter(name)) for block in layout for name in block.trained
+    }
+    matrices = _multiplied(model)
     for parameter in model.parameters():
         place = parameter.device if device is None else torch.device(device)
-        # What is not trained takes part in float32, too.
-        copied = id(parameter) not in trained and parameter.dtype != torch.float32
-        size = 4 * parameter.numel() if copied else 0
+        own = parameter.element_size()
+        if id(parameter) in trained:
+            size = BYTES_A_WEIGHT + own  # the state that is kept has the parameter's own dtype
+        else:
+            size = 0 if parameter.dtype == torch.float32 else 4  # it takes part in float32, too
+        if id(parameter) in matrices and multiplies_bfloat16(place.type):
+            size += BFLOAT16_BYTES
         if device is not None:  # it is not in memory yet
-            size += parameter.numel() * parameter.element_size()
-        needed[place] = needed.get(place, 0) + size
+            size += own
+        needed[place] = needed.get(place, 0) + size * parameter.numel()
     return needed
+
+
+def _multiplied(model: Any) -> set[int]:
+    """The ids of parameters that products are made with: all matrices but those that are only looked up."""
+    head = model.get_output_embeddings()
+    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    looked_up -= {id(value) for value in head.parameters()} if head is not None else set()
+    return {id(value) for value in model.parameters() if value.dim() > 1} - looked_up
 
 
 def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) -> None:
@@ -102,7 +116,10 @@ def _free(device: Any) -> int | None:
     """Bytes; None: unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available) if device.type == "cpu" else None
+    if device.type != "cpu":
+        return None
+    machine, limit = int(psutil.virtual_memory().available), free_memory.within_limits()
+    return machine if limit is None else min(machine, limit)
 
 
 def distill(
@@ -117,8 +134,9 @@ def distill(
     """Distils a pruned model in place: what refinement trains in its blocks, all at once.
 
     Weights that are zero stay zero; embeddings, head and all else stay as they are. Memory beside the model:
-    17 bytes a trained weight, a copy of these weights, float32 copies of all others that are not float32,
-    the activations of one sequence, three times its logits, and four times those of 256 positions.
+    17 bytes a trained weight, a copy of these weights, and float32 copies of all others that are not float32.
+    Where products are bfloat16, 2 bytes for every weight that multiplies. Also the activations of one
+    sequence, three times its logits, and four times those of 256 positions.
 
     Args:
         samples: token ids [1, length].
@@ -190,7 +208,9 @@ def divergence(logits: Any, wanted: Any, gradient: bool = False) -> tuple[float,
         part = slice(start, start + _POSITIONS)
         here = logits[0, part].float().log_softmax(-1)
         there = wanted[0, part].to(here.device).float().log_softmax(-1)
-        total += float((there.exp() * (there - here)).sum())
+        share = there.exp()
+        # A token that both models rule out has -inf less -inf here, which is no number.
+        total += float(there.sub_(here).mul_(share).masked_fill_(share == 0, 0).sum())
         if found is not None:
-            found[0, part] = (here.exp() - there.exp()) / tokens
+            found[0, part] = here.exp_().sub_(share).div_(tokens)
     return total / tokens, found

@@ -56,8 +56,8 @@ def refine_block(
     """Refines a pruned block in place: its pruned matrices, their biases, and its norms.
 
     Weights that are zero stay zero, and every other parameter stays as it is. Memory beside block
-    and hidden states: 17 bytes a weight of the block (float32 weights, gradients, two moments, mask), the
-    kept state, and the activations of one sequence.
+    and hidden states: 17 bytes a weight of the block (float32 weights, gradients, two moments, mask), 2 more
+    where products are bfloat16, the kept state, and the activations of one sequence.
 
     Args:
         hidden, targets: the block's inputs, and what it should make of them, sample by sample.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -13,7 +14,7 @@ import torch
 from sparsefw.errors import invalid
 from sparsefw.hf.calibration.capture import Call
 from sparsefw.hf.layout import Block, find_blocks
-from sparsefw.hf.values import is_number, plain
+from sparsefw.hf.values import is_number, plain, shown
 from sparsefw.torch import hold_zeros
 
 # Steps until the learning rate has its full size.
@@ -21,6 +22,8 @@ _WARM_UP: Final = 5
 _BETAS: Final = (0.9, 0.95)
 # A trained weight's float32 copy, gradient, two moments and mask.
 BYTES_A_WEIGHT: Final = 17
+# Where products are bfloat16, backward keeps such a copy of every matrix, trained or not.
+BFLOAT16_BYTES: Final = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +46,14 @@ class Schedule:
             object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         if not isinstance(self.epochs, int) or isinstance(self.epochs, bool) or self.epochs < 1:
             raise invalid(f"epochs of a {what} must be an integer of at least 1; got {self.epochs}")
-        if not is_number(self.learning_rate) or not 0 < self.learning_rate < math.inf:
-            raise invalid(f"learning_rate of a {what} must be a number above 0; got {self.learning_rate}")
+        # A larger integer is less than infinity, and yet no float.
+        if not is_number(self.learning_rate) or not 0 < self.learning_rate <= sys.float_info.max:
+            raise invalid(
+                f"learning_rate of a {what} must be a number in (0, {sys.float_info.max:.2g}]; "
+                f"got {shown(self.learning_rate)}"
+            )
         if not is_number(self.held_back) or not 0 < self.held_back <= 0.5:
-            raise invalid(f"held_back of a {what} must be in (0, 0.5]; got {self.held_back}")
+            raise invalid(f"held_back of a {what} must be in (0, 0.5]; got {shown(self.held_back)}")
 
 
 AnySchedule = TypeVar("AnySchedule", bound=Schedule)
@@ -75,21 +82,20 @@ def resolve(name: str, value: Any, of_preset: AnySchedule | None, usual: AnySche
         )
     wrong = value.keys() - {field.name for field in dataclasses.fields(kind)}
     if wrong:
-        raise invalid(f"a {kind.__name__} has no {min(wrong)}")
+        raise invalid(f"{name}: a {kind.__name__} has no {min(map(str, wrong))}")
     return dataclasses.replace(of_preset or usual, **value)
 
 
-def check_trainable(model: Any, sequences: int, what: str) -> None:
+def check_trainable(model: Any, sequences: int, samples: int, what: str) -> None:
     """Raises InvalidArgument (CLIENT_ARGUMENT) where no steps can be taken.
 
     Args:
-        what: asks for them.
+        samples: the most sequences that the call allows.
+        what:    asks for the steps.
     """
     if sequences < 2:
-        raise invalid(
-            f"{what} needs at least two sequences, one of them held back; got {sequences}: give more text, "
-            "or a smaller sequence_length"
-        )
+        more = "samples must be at least 2" if samples < 2 else "give more text, or a smaller sequence_length"
+        raise invalid(f"{what} needs at least two sequences, one of them held back; got {sequences}: {more}")
     if torch.is_inference_mode_enabled():
         raise invalid(f"{what} needs gradients, which torch.inference_mode() has not: call outside of it")
     check_blocks_apart(model, what)
@@ -144,7 +150,7 @@ class Training:
         """The module with the weights that are trained."""
         kind = next(iter(self._weights.values())).device.type
         # A cache of converted weights would be that of the step before, which a caller's autocast keeps.
-        half = torch.autocast(kind, torch.bfloat16, enabled=_multiplies_bfloat16(kind), cache_enabled=False)
+        half = torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16(kind), cache_enabled=False)
         with half:
             return torch.func.functional_call(self._module, self._tensors, args, arguments)
 
@@ -182,10 +188,13 @@ class Training:
 
 
 @functools.cache
-def _multiplies_bfloat16(kind: str) -> bool:
+def multiplies_bfloat16(kind: str) -> bool:
     """Whether products of bfloat16, summed in float32, are much faster there than those of float32."""
+    if kind == "cuda":
+        # Older GPUs emulate them.
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if kind != "cpu":
-        return kind == "cuda"
+        return False
     # On CPUs without these instructions they are slower. Older versions of PyTorch do not say.
     if not hasattr(torch.cpu, "get_capabilities"):
         return False
