@@ -48,7 +48,9 @@ class UnaryCall final : public OneRequestCall<Request, Response> {
     });
   }
   void DropWork() override { work_ = nullptr; }
-  Result Run() { return work_({this->tenant(), this->traceparent(), this->ended()}, this->request()); }
+  Result Run() {
+    return work_({this->tenant(), this->traceparent(), this->ended()}, this->request());
+  }
   void Complete(absl::StatusOr<Response> result) {
     if (result.ok()) result = Holding(*std::move(result));
     MutexLock lock(this->mutex_);

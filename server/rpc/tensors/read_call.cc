@@ -19,10 +19,9 @@ void ReadCall::Begin() {
 absl::Status ReadCall::OpenTensor() {
   std::optional<int64_t> limit;
   if (request().has_limit()) limit = request().limit();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      ChunkReader reader,
-      ChunkReader::Open(*context().tensors, tenant(), request().name(), request().offset(), limit,
-                        &ended()));
+  SPARSEFW_ASSIGN_OR_RETURN(ChunkReader reader,
+                            ChunkReader::Open(*context().tensors, tenant(), request().name(),
+                                              request().offset(), limit, &ended()));
   reader_.emplace(std::move(reader));
   return absl::OkStatus();
 }

@@ -141,7 +141,7 @@ GramSum::Result GramSum::TryStep(const Owner& owner, const StopSignal& stop) {
 }
 
 absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner,
-                                                           const StopSignal& stop) {
+                                                         const StopSignal& stop) {
   SPARSEFW_RETURN_IF_ERROR(context_.registry->Admit());
   SPARSEFW_RETURN_IF_ERROR(CheckRequestId(request_.request_id()));
   SPARSEFW_RETURN_IF_ERROR(CheckOwner(request_.owner()));

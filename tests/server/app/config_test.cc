@@ -192,10 +192,10 @@ TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
            {"workers = 2\njob-threads = 3\nworkers = 3", "workers must have one value"}}) {
     ExpectBad({"--config", WriteFile(line + "\n")}, words);
   }
-  const auto quoted =
-      MustParse({"--config", WriteFile("drain-grace = \"1m30s\"\nspool-dir = '/tmp/my "
-                                       "spool'\ndevice = \"cuda:0,1\" # both\ninsecure = true # now\n"
-                                       "; old\nlisten = \"[::1]:0\"\n")});
+  const auto quoted = MustParse(
+      {"--config", WriteFile("drain-grace = \"1m30s\"\nspool-dir = '/tmp/my "
+                             "spool'\ndevice = \"cuda:0,1\" # both\ninsecure = true # now\n"
+                             "; old\nlisten = \"[::1]:0\"\n")});
   EXPECT_EQ(quoted.tensors.spool_dir, "/tmp/my spool");
   EXPECT_EQ(quoted.device, "cuda:0,1");
   EXPECT_TRUE(quoted.insecure);

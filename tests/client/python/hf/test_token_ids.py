@@ -21,6 +21,29 @@ def test_token_ids_may_be_numpys():
         data.sequences(None, 5, 5, None)
 
 
+class Characters:
+    """A tokenizer of characters, with a token of its own before a text."""
+    bos_token_id = 1
+
+    def __init__(self, begins):
+        self.begins = begins
+
+    def __call__(self, text, verbose=True):
+        return {"input_ids": [self.bos_token_id] * self.begins + list(map(ord, text))}
+
+
+def test_every_sequence_of_a_text_begins_as_texts_do():
+    """Gemma's perplexity is twice as high without."""
+    def of(text, length, begins=1):
+        return [part.tolist()[0] for part in data.sequences(Characters(begins), text, length, None)]
+
+    assert of("abcdefg", 4) == [[1, 97, 98, 99], [1, 100, 101, 102]]
+    assert of("ab", 4) == [[1, 97, 98]], "what there is"
+    assert of("ab", 2) == [[1, 97], [1, 98]]
+    assert of([1, 97, 98, 99], 2) == [[1, 97], [98, 99]], "token ids are cut as they are"
+    assert of("abcd", 2, begins=0) == [[97, 98], [99, 100]], "it does not begin a text with it"
+
+
 ROBERTA = transformers.RobertaConfig(
     **tiny.COMMON, intermediate_size=48, max_position_embeddings=34, pad_token_id=1, is_decoder=True)
 MPT = transformers.MptConfig(d_model=32, n_heads=4, n_layers=1, max_seq_len=32, vocab_size=128)

@@ -32,9 +32,15 @@ _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 class _Text(list[int]):
     """Token ids of one text, which is cut into sequences."""
 
+    # The token that the tokenizer puts before a text, and so every sequence begins with: models that are
+    # trained with it, as Gemma, predict badly without it.
+    begin: int | None = None
+
     def cut(self, length: int) -> list[list[int]]:
-        whole = len(self) // length
-        return [self[index * length : (index + 1) * length] for index in range(whole)] or [self]
+        first, ids = ([], self) if self.begin is None else ([self.begin], self[1:])
+        each = length - len(first)
+        whole = len(ids) // each
+        return [first + ids[index * each : (index + 1) * each] for index in range(whole)] or [self]
 
 
 def listed(data: Any) -> list[Any]:
@@ -95,7 +101,10 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
         if tokenizer is None:
             raise invalid("texts need a tokenizer; without one data must be token ids")
         ids = tokenizer("\n\n".join(items), verbose=False)["input_ids"]
-        return _Text(int(token) for token in ids)
+        text = _Text(int(token) for token in ids)
+        if text and text[0] == getattr(tokenizer, "bos_token_id", None):
+            text.begin = text[0]
+        return text
     if all(isinstance(item, numbers.Integral) for item in items):
         return _Text(int(item) for item in items)
     if all(isinstance(item, Iterable) and not isinstance(item, str) for item in items):
@@ -134,7 +143,8 @@ def sequences(
 
     Text and one long list of ids are cut into sequences of `length`; of more than `count` of them those
     are taken that are spread evenly, or, with a seed, drawn at random. What is left at the end is used
-    only where there is no whole sequence. Ids that come in sequences stay in them, cut at `length`.
+    only where there is no whole sequence. Where the tokenizer begins a text with a token (bos_token), every
+    sequence of a text begins with it. Ids that come in sequences stay in them, cut at `length`.
 
     Args:
         vocabulary: ids are less; None: it is not known.
