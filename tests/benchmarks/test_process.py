@@ -1,8 +1,10 @@
 """Programs as processes: what they say, how they end, and that nothing of them is left."""
 import os
 import signal
+import time
 
 import pytest
+from harness import process
 from harness.process import LineProgram, ProgramError, TimedOut, json_lines, run
 from support.processes import HANG, in_time, wait_until
 
@@ -63,6 +65,18 @@ def test_lines_come_one_by_one_and_an_end_is_told():
     assert next(lines) == {"a": 1} and next(lines) == {"text": "plain"}
     with pytest.raises(ProgramError, match="ended with status 4"):
         next(lines)
+
+
+def test_last_lines_are_read_after_the_end(monkeypatch):
+    """A busy machine reads them late."""
+    read = process._read_lines
+
+    def late(*arguments):
+        time.sleep(3 * process.POLL_SECONDS)  # not a limit: the program has ended meanwhile
+        read(*arguments)
+
+    monkeypatch.setattr(process, "_read_lines", late)
+    assert list(json_lines(["echo", '{"a": 1}'], HANG)) == [{"a": 1}]
 
 
 def test_a_session_is_ended_with_its_program(tmp_path):

@@ -19,6 +19,7 @@ from pathlib import Path
 GROUP = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 POLL_SECONDS = 0.2
 KILLED_SECONDS = 5  # what a killed process may take to end
+READ_SECONDS = 2  # what reading its last lines may take after its end
 TEXT_LIMIT = 2000
 
 
@@ -137,6 +138,7 @@ def json_lines(command, seconds, environment=None):
     session of its own, which ends with it. Afterwards raises TimedOut, or ProgramError unless it
     ended with status 0. A line that is no JSON is {"text": line}."""
     end, lines = time.monotonic() + seconds, queue.Queue()
+    read_until = None  # of what a program that has ended has left
     with tempfile.TemporaryFile() as errors:
         process = start(command, start_new_session=True, stdin=subprocess.DEVNULL, text=True,
                         stdout=subprocess.PIPE, stderr=errors, env=environment, errors="replace")
@@ -147,7 +149,10 @@ def json_lines(command, seconds, environment=None):
                     line = lines.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     if process.poll() is not None:
-                        break  # whoever still has the pipe is none of ours
+                        read_until = read_until or time.monotonic() + READ_SECONDS
+                        if time.monotonic() > read_until:
+                            break  # whoever still has the pipe is none of ours
+                        continue
                     if time.monotonic() > end:
                         raise TimedOut(f"took longer than {seconds:.0f} s") from None
                     continue

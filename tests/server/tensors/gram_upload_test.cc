@@ -280,13 +280,14 @@ TEST_F(GramUploadTest, FinishChecksTheTotalChecksum) {
 }
 
 TEST_F(GramUploadTest, SumsBeyondTheDTypeAreRefused) {
-  std::vector<float> values(kDIn, 1.0F);
-  values[2] = 1e30F;
+  constexpr int64_t kTokens = 5000;
+  std::vector<float> values(kTokens * kDIn, 1.0F);
+  for (size_t i = 2; i < values.size(); i += kDIn) values[i] = 2.8e17F;
   const UploadInfo upload = NewGramUpload({kDIn, DType::kF32, DType::kF32});
   ASSERT_THAT(Accumulate(upload.name, 0, values), IsOk());
   const auto beyond = store_->Finish(upload.name, {});
   EXPECT_THAT(beyond, StatusIs(absl::StatusCode::kInvalidArgument, "NON_FINITE", "at [2, 2]"));
-  EXPECT_EQ(CommittedTokens(beyond.status()), "1");
+  EXPECT_EQ(CommittedTokens(beyond.status()), "5000");
   EXPECT_EQ(store_->usage().tensors, 0);
 }
 

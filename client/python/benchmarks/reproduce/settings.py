@@ -90,8 +90,10 @@ SMALL = Scale(
 # The other patterns of the paper, with the samples of the small ones.
 PATTERNS_OF_PAPERS = Scale("patterns", 16, 512, 64, 200, PAPERS[2:])
 # A model of another family, with the same samples.
-GEMMA = Scale("gemma", 16, 512, 64, 200, DRAWN_PATTERNS, (
-    "Wanda", "SparseFW (Wanda)", "SparseGPT", "ALPS", "preset fast", "preset balanced", "preset best"), model="gemma3")
+GEMMA = Scale(
+    "gemma", 16, 512, 64, 200, DRAWN_PATTERNS, model="gemma3",
+    methods=("Wanda", "SparseFW (Wanda)", "SparseGPT", "ALPS",
+             "preset fast", "preset balanced", "preset best"))
 # A part of the small ones.
 QUICK = Scale("small", 16, 512, 64, 200, ("60 % per-row",), ("Wanda", "SparseGPT", "preset balanced"))
 MAIN = Scale("main", 64, 512, 64, 200, DRAWN_PATTERNS, draws=(1, 2))
@@ -105,8 +107,10 @@ ALLOCATION = Scale("allocation", 16, 512, 64, 200, (), allocations=(
     ("50 % per-row", "balanced"), ("60 % per-row", "balanced"), ("70 % per-row", "balanced"),
     ("60 % unstructured", "balanced"), ("60 % per-row", "best")))
 ALLOCATION_BYTES = dataclasses.replace(ALLOCATION, name="allocation-bytes", model="bytes")
-SCALES = {"quick": QUICK, "small": SMALL, "patterns": PATTERNS_OF_PAPERS, "gemma": GEMMA, "main": MAIN, "full": FULL, "layers": LAYERS,
-          "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION, "allocation-bytes": ALLOCATION_BYTES}
+SCALES = {
+    "quick": QUICK, "small": SMALL, "patterns": PATTERNS_OF_PAPERS, "gemma": GEMMA, "main": MAIN,
+    "full": FULL, "layers": LAYERS, "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION,
+    "allocation-bytes": ALLOCATION_BYTES}
 
 
 def of_layers(samples: int, pattern: str, method: str) -> str:
