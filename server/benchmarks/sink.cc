@@ -1,6 +1,6 @@
 // A server that takes uploads and keeps nothing: what gRPC itself costs, with the same callback
 // API, messages and allocator settings as sparsefw-server. Flags add, one by one, what every
-// server that keeps its word has to do, so that the cost of each can be told:
+// server that keeps its word has to do, so that the cost of each can be seen:
 //
 //   --checksum      the CRC32C of every chunk
 //   --file FOLDER   the bytes into a file there

@@ -31,7 +31,7 @@ struct Credentials {
 // Whom a call acts for, and why. Holds no secret.
 struct Identity {
   std::string tenant = std::string(kDefaultTenant);
-  std::optional<Sha256Digest> token;           // by which it was told
+  std::optional<Sha256Digest> token;           // that it was recognised by
   absl::Time expiry = absl::InfiniteFuture();  // of the certificate
 };
 

@@ -27,7 +27,7 @@ struct GpuMonitorOptions {
 };
 
 // Measures on a thread of its own, so that a driver that hangs stops neither
-// scrapes nor the server: measurements that are too old are not told of, and a
+// scrapes nor the server: measurements that are too old are left out, and a
 // thread that does not end in time is left behind. Thread-safe.
 class GpuMonitor {
  public:

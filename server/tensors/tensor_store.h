@@ -48,7 +48,7 @@ struct FinishedContent;
 // of reservations never exceeds a budget, but for what was there at the start. A file
 // or catalog that cannot be written leaves the upload at its last good byte.
 //
-// With a durable catalog, what a client may be told is on the disk: a committed size
+// With a durable catalog, what a client may know is on the disk: a committed size
 // or token count (Commit, GetUpload, metadata of errors), a tensor. In between
 // nothing is synced. Files are synced before a record names their bytes, and removed
 // after the record that names them. The next store on the folder has the same
@@ -120,7 +120,7 @@ class TensorStore {
                                  std::span<const std::byte> data, uint32_t crc32c);
 
   // Brings what was written or summed to the disk: committed_size and
-  // committed_tokens are what a client may be told. Errors: NotFound; as Write, and
+  // committed_tokens are what a client may rely on. Errors: NotFound; as Write, and
   // STORE_FULL, STORE_FAILED, with the metadata of what is committed
   absl::StatusOr<UploadInfo> Commit(std::string_view upload);
 

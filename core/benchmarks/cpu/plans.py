@@ -24,7 +24,7 @@ class Plan:
     late_from: int = 100  # late iterations: from here to loss_iterations
     late_seconds: float = 60  # limit of one cell, and of a whole solve of it
     late_peer_iterations: int = 20
-    memory_iterations: int = 700  # iterations are screened by then, unstructured ones too
+    memory_iterations: int = 700  # enough for screened iterations, unstructured ones too
     joint_shapes: tuple = ((1024, 1024), (2048, 2048))
     joint_patterns: tuple = ("per_row", "unstructured", "2:4")
     methods_shapes: tuple = ((1024, 1024),)  # the first is drawn

@@ -77,7 +77,7 @@ def _memory_line(memory):
     if "resident_bytes" in memory:
         words.append(f"server {_gib(memory['resident_bytes'])} resident, of it "
                      f"{_gib(memory.get('anonymous_bytes', 0))} not of files")
-    return "  peak memory: " + (", ".join(words) or "not told")
+    return "  peak memory: " + (", ".join(words) or "not known")
 
 
 def model_part(case):

@@ -89,7 +89,7 @@ struct SafetensorsTensor {
   std::span<const std::byte> bytes;
 };
 
-// The file that a program writes to when it is told `path`: where symbolic links lead, be it to
+// The file that a program writes to when `path` is given: where symbolic links lead, be it to
 // nothing yet. An open descriptor (/dev/stdout, /proc/self/fd/1) is not followed.
 std::string FileBehindLinks(const std::string& path);
 

@@ -16,7 +16,7 @@ inline constexpr int64_t kMostPasses = 4096;
 // Times that excluded columns are looked at.
 inline constexpr int kMostAdmissions = 4;
 
-// The smallest pivot that is told from rounding, as a part of its diagonal.
+// The smallest pivot that is not taken for rounding, as a part of its diagonal.
 template <typename Real>
 inline constexpr Real kPivotFloor = sizeof(Real) == sizeof(float) ? Real(1e-5) : Real(1e-11);
 

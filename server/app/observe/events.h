@@ -1,4 +1,4 @@
-// What the log, the metrics and the status page are told of: calls that end, connections that are
+// What goes to the log, the metrics and the status page: calls that end, connections that are
 // refused, the life of jobs.
 #ifndef SPARSEFW_SERVER_APP_OBSERVE_EVENTS_H_
 #define SPARSEFW_SERVER_APP_OBSERVE_EVENTS_H_

@@ -26,7 +26,7 @@
 
 namespace sparsefw::server {
 
-// What clients are told to send in one message, and get in one.
+// What clients should send in one message, and get in one.
 inline constexpr int kSuggestedChunkBytes = 1 << 20;
 
 // The wire numbers the values of our enums in their order, after UNSPECIFIED.

@@ -51,7 +51,7 @@ absl::StatusOr<int64_t> TensorStore::AppendAgain(std::string_view upload, Upload
   SPARSEFW_RETURN_IF_ERROR(refused(count.status()));
   SPARSEFW_RETURN_IF_ERROR(refused(
       PlanAppend(offset, *count, committed, committed, sums ? "tokens" : "bytes").status()));
-  // The activations are not kept: what can be told is whether the sum has tokens at these
+  // The activations are not kept: what can be seen is whether the sum has tokens at these
   // positions. They are skipped unseen, as those of an open accumulation are.
   if (sums) return committed;
   const auto handle = OpenForReading(info.name, &stopping_);

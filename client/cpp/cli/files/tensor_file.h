@@ -1,4 +1,4 @@
-// Tensors in files of several formats, told by their first bytes and never by the name.
+// Tensors in files of several formats, recognised by their first bytes and never by the name.
 #ifndef SPARSEFW_CLIENT_CLI_FILES_TENSOR_FILE_H_
 #define SPARSEFW_CLIENT_CLI_FILES_TENSOR_FILE_H_
 

@@ -57,7 +57,7 @@ class TransferBar:
 def job_observer(
     progress: bool | Callable[[Event], None], name: str
 ) -> tuple[Callable[[Event], None] | None, Callable[[], None]]:
-    """(what is told of every event, what is called at the end)."""
+    """(called with every event, called at the end)."""
     if progress is True:
         bar = JobBar(name)
         return bar, bar.close
@@ -67,7 +67,7 @@ def job_observer(
 def transfer_observer(
     progress: bool | TransferProgress, name: str
 ) -> tuple[TransferProgress | None, Callable[[], None]]:
-    """(what is told of every chunk, what is called at the end)."""
+    """(called with every chunk, called at the end)."""
     if progress is True:
         bar = TransferBar(name)
         return bar, bar.close

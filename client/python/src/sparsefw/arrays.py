@@ -84,7 +84,7 @@ def kind_name(wire: int) -> str:
 
 
 def is_torch(value: Any) -> bool:
-    """A torch.Tensor, told without importing torch."""
+    """A torch.Tensor, recognised without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 

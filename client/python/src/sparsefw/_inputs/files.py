@@ -1,4 +1,4 @@
-"""Tensors in files of several formats, told by their first bytes and never by the name."""
+"""Tensors in files of several formats, recognised by their first bytes and never by the name."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def write_folder(
     from within, sparsefw.json last.
 
     Args:
-        check: raises InvalidArgument where what is at `out` by then must stay.
+        check: raises InvalidArgument where what is at `out` at that time must stay.
     """
     _check_writable(out)
     inside = _goes_inside(out)

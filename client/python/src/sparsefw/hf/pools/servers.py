@@ -190,7 +190,7 @@ class Servers(Pool):
         running = set(owner)
         for task in tasks:
             parts = [future for future, of_task in owner.items() if of_task is task]
-            # An error is told at once, not after hours of the matrices before it.
+            # An error is raised at once, not after hours of the matrices before it.
             while not running.isdisjoint(parts):
                 # An interrupt that another thread takes is seen when the wait ends.
                 ended, running = concurrent.futures.wait(
