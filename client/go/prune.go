@@ -186,8 +186,13 @@ func (p *pruning) find(ctx context.Context) {
 	}
 }
 
-// isRefusal: the server itself refused, so nothing was made. The other reasons are this client's.
+// isRefusal: the server itself refused, so nothing was made. The other reasons are this client's, or of a last
+// attempt after one whose answer may have been lost.
 func isRefusal(err error) bool {
+	var e *Error
+	if errors.As(err, &e) && e.transient() {
+		return false
+	}
 	switch ReasonOf(err) {
 	case "", "STOPPED", "CLOSED", "PROTOCOL", "UNREACHABLE":
 		return false

@@ -23,6 +23,9 @@ func (r *Result) Loss() float64 {
 // Certificate is the share of the mask's loss that no mask with the same fixed weights avoids: 1 where it is
 // optimal, also where it loses nothing; 0 where there is no lower bound.
 func (r *Result) Certificate() float64 {
+	if r.Losses() == nil {
+		return 0
+	}
 	if !(r.Losses().GetMask() > 0) {
 		return 1
 	}

@@ -1,5 +1,6 @@
 #include "server/app/config_file.h"
 
+#include <exception>
 #include <istream>
 #include <iterator>
 #include <set>
@@ -17,7 +18,8 @@
 namespace sparsefw::server {
 namespace {
 
-[[noreturn]] void RefuseLine(absl::string_view what, absl::string_view rule, absl::string_view got) {
+[[noreturn]] void RefuseLine(absl::string_view what, absl::string_view rule,
+                             absl::string_view got) {
   throw CLI::ConfigError(absl::StrFormat("--config: %s must %s; got %s", what, rule, got),
                          CLI::ExitCodes::ConfigError);
 }
@@ -29,6 +31,9 @@ void CheckValue(absl::string_view name, absl::string_view text) {
     const size_t end = text.find(text[0], 1);
     if (end == text.npos) RefuseLine(name, "have a value with two quotes", text);
     if (text.substr(0, end).find('#') != text.npos) RefuseLine(name, kComment, text);
+    if (text.substr(0, end).find('\\') != text.npos) {
+      RefuseLine(name, "have a value without backslashes", text);
+    }
     const absl::string_view rest = absl::StripAsciiWhitespace(text.substr(end + 1));
     if (!rest.empty() && rest[0] != '#') RefuseLine(name, "have one value", text);
     return;
@@ -49,16 +54,24 @@ void CheckValue(absl::string_view name, absl::string_view text) {
 // a "[" on, and takes a key without a value for true. So only lines that can be read in one way
 // come to it.
 class OneValueEach final : public CLI::ConfigTOML {
+  // An iterator over the buffer does not set the stream's state: an error is an exception.
+  static std::string Read(std::istream& input) {
+    try {
+      return {std::istreambuf_iterator<char>(input), {}};
+    } catch (const std::exception&) {
+      throw CLI::ConfigError("--config: the file cannot be read", CLI::ExitCodes::ConfigError);
+    }
+  }
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    const std::string text{std::istreambuf_iterator<char>(input), {}};
-    if (input.bad()) throw CLI::FileError("--config: the file cannot be read");
+    const std::string text = Read(input);
     std::set<absl::string_view> names;
     for (absl::string_view line : absl::StrSplit(text, '\n')) {
       line = absl::StripAsciiWhitespace(line);
       if (line.empty() || line[0] == '#' || line[0] == ';') continue;
       const size_t equals = line.find('=');
       const absl::string_view name = absl::StripAsciiWhitespace(line.substr(0, equals));
-      if (equals == line.npos || name.empty() || !absl::c_all_of(name, [](unsigned char c) {
+      if (equals == line.npos || name.empty() || name[0] == '-' ||
+          !absl::c_all_of(name, [](unsigned char c) {
             return absl::ascii_isalnum(c) || c == '-' || c == '_';
           })) {
         RefuseLine("a line", "be key = value, or begin with #", line);

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.processes import wait_until
 from conftest import ROOT
 from gpu_check import parts, runner, summary
 
@@ -86,7 +87,7 @@ def test_without_a_fault_everything_passes(programs, bin_folder):
     assert "NOT A GPU RESULT" in end and "emulated" in result["machine"]["device"]
     names = [one["item"] for one in step(result, "smoke")["items"]]
     assert len(names) == len(set(names)) > 55
-    for kernel in ("update by rows", "select", "capture"):
+    for kernel in ("update by rows", "select", "capture", "steps of a sweep", "matching of rows", "step without"):
         assert any(kernel in name for name in names), kernel
     assert "ms an iteration over" in end
 
@@ -303,8 +304,8 @@ def test_a_part_that_is_killed_is_named_and_the_next_one_runs(running):
     assert "the part ended with status -9" in " ".join(failed(result, "smoke").values())
     assert "goal" in [one["name"] for one in result["steps"]]
     # They end with the part, a moment after it; numbers of processes are used again.
-    while [program for program, time_of in programs.items() if time_of and began(program) == time_of]:
-        time.sleep(0.01)
+    wait_until(lambda: not [program for program, time_of in programs.items()
+                            if time_of and began(program) == time_of], "they end")
 
 
 def test_a_check_that_is_killed_leaves_what_was_known(running):

@@ -79,6 +79,22 @@ def test_last_lines_are_read_after_the_end(monkeypatch):
     assert list(json_lines(["echo", '{"a": 1}'], HANG)) == [{"a": 1}]
 
 
+def test_a_session_that_makes_processes_meanwhile_is_ended():
+    for _ in range(5):
+        started = process.start(["sh", "-c", "i=0; while [ $((i += 1)) -le 300 ]; do sleep 600 & done; wait"],
+                                start_new_session=True)
+        wait_until(lambda: of_session(started.pid) > 1, "it has begun")
+        process.kill_session(started.pid)
+        started.wait(HANG)
+        assert of_session(started.pid) == 0
+
+
+def of_session(session):
+    """How many processes it has."""
+    done = run(["ps", "--no-headers", "-s", str(session), "-o", "stat"], HANG, check=False)
+    return sum(not line.startswith("Z") for line in done.out.splitlines())
+
+
 def test_a_session_is_ended_with_its_program(tmp_path):
     """Also what leads a group of its own, as every program of a part does."""
     script = f"set -m; sleep 600 & echo $! > {tmp_path}/pid; echo '{{}}'; exec sleep 600"

@@ -191,6 +191,7 @@ absl::Status Run(const WatchOptions& options, const Console& console) {
 }
 
 absl::Status Run(const FetchOptions& options, const Console& console) {
+  IgnoreClosedPipes();
   const OutputOptions& output = options.output;
   SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", output.out, output.overwrite));
   if (!output.out_weights.empty()) {
@@ -210,7 +211,11 @@ absl::Status Run(const FetchOptions& options, const Console& console) {
   if (!job.ok()) return job.status();
   const absl::Status outcome = JobOutcome(*job);
   const OutputOptions there = OutputsOf(*job, output);
-  if (HasMask(*job)) SPARSEFW_RETURN_IF_ERROR(WriteOutputs(*client, *job, there, display));
+  const absl::Status written =
+      HasMask(*job) ? WriteOutputs(*client, *job, there, display) : absl::OkStatus();
+  // A job that failed ends the program with its own error.
+  if (outcome.ok()) SPARSEFW_RETURN_IF_ERROR(written);
+  if (!written.ok()) display.Note(std::string(written.message()));
   if (outcome.ok()) NoteWeightsWithoutFile(*job, output, display);
   if (!output.keep_tensors) DeleteInputs(*client, *job, display);
   PrintResult(*job, options.common.json, there, console);

@@ -37,6 +37,7 @@ absl::Status Failed(const absl::Status& status) {
 }  // namespace
 
 absl::Status Run(const GramOptions& options, const Console& console) {
+  IgnoreClosedPipes();
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<Input> batches, LoadActivations(options.activations));
   for (const Input& batch : batches) {
     if (!SameFile(options.out, batch.path)) continue;

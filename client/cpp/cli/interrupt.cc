@@ -23,8 +23,6 @@ Interrupt::Interrupt(std::function<void(int)> first)
     if (action.sa_handler != SIG_IGN) sigaddset(&signals_, number);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  // Whoever reads the output may be gone; what is under way is finished and cleaned up all the same.
-  std::signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -61,6 +59,8 @@ void Interrupt::Run() {
   if (work.joinable()) work.join();
   close(signals);
 }
+
+void IgnoreClosedPipes() { std::signal(SIGPIPE, SIG_IGN); }
 
 void EndBySignal(int number) {
   std::signal(number, SIG_DFL);

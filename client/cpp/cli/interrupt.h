@@ -31,6 +31,10 @@ class Interrupt {
   std::thread thread_;
 };
 
+// Whoever reads the output may be gone: what is under way is finished and cleaned up all the same,
+// and the output that was lost is an error.
+void IgnoreClosedPipes();
+
 // Ends the program by the signal's default action, as if it were not handled:
 // a shell sees 128 + number. For `first` of commands that only watch.
 [[noreturn]] void EndBySignal(int number);

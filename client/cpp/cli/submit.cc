@@ -285,7 +285,9 @@ class Submission {
     const absl::Status written = HasMask(job) ? Write(job, output) : absl::OkStatus();
     // Nobody needs them any more: a fetch after a file that could not be written neither.
     if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
-    SPARSEFW_RETURN_IF_ERROR(written);
+    // A job that failed ends the program with its own error.
+    if (outcome.ok()) SPARSEFW_RETURN_IF_ERROR(written);
+    if (!written.ok()) display_.Note(std::string(written.message()));
     if (outcome.ok()) NoteWeightsWithoutFile(job, options_.output, display_);
     const ClientTimes times{upload_time_, absl::Now() - start_};
     if (options_.common.json) {
@@ -310,6 +312,7 @@ class Submission {
 }  // namespace
 
 absl::Status Run(const SubmitOptions& options, const Console& console) {
+  IgnoreClosedPipes();
   SPARSEFW_ASSIGN_OR_RETURN(const SubmitInputs inputs, LoadSubmitInputs(options));
   SPARSEFW_RETURN_IF_ERROR(CheckOutputs(options.output, inputs));
   ProgressDisplay display(console, absl::Now, options.common.quiet);

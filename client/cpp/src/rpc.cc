@@ -98,6 +98,7 @@ absl::Status Rpc::WaitUntilConnected() {
   v1::ServerInfo info;
   const grpc::Status why = jobs().GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
   if (why.ok()) return absl::OkStatus();
+  if (options_.connect_stop.stop_requested()) return Stopped();
   return Refuse(absl::StatusCode::kUnavailable, "UNREACHABLE",
                 "no server could be reached at %s within %s: %s", address_,
                 absl::FormatDuration(options_.connect_timeout), Reason(why.error_message()));

@@ -44,7 +44,7 @@ class Rpc {
  public:
   Rpc(std::string address, ClientOptions options);
 
-  // Errors: Unavailable (UNREACHABLE) after connect_timeout.
+  // Errors: Unavailable (UNREACHABLE) after connect_timeout; Cancelled (STOPPED) by connect_stop
   absl::Status WaitUntilConnected();
 
   // Errors: InvalidArgument (CLIENT_ARGUMENT): an address that is none; a token that is none, or

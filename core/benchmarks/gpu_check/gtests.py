@@ -197,8 +197,8 @@ class Tests:
 
     def sanitize(self, sanitizer, tool, seconds, item):
         """Small cases until the time is over. One that is too slow under the tool says nothing,
-        and is only counted as not run. Neither the kernels of cuBLAS are looked at, nor the calls
-        that it tries."""
+        and is only counted as not run. Kernels of cuBLAS, and calls that it tries, are left
+        out."""
         end, through, hangs = time.monotonic() + seconds, 0, 0
         chunks = self.small_cases(item)
         for test, names in chunks:

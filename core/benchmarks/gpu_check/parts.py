@@ -78,15 +78,15 @@ def _relay(prefix, command, seconds):
 
 
 def smoke(context):
-    """The time of each kernel of an iteration (unstructured and 2:4), of prune and of joint at the
-    goal's size, and whether iterations can be captured."""
+    """The time of each kernel of an iteration (unstructured and 2:4), of prune, refine and joint at
+    the goal's size, and whether iterations can be captured."""
     program, limit = context.bin / "sparsefw-bench-smoke", SMOKE_SHARE * context.seconds
     try:
         names = run([program, "--list", "1"], limit, places.programs_environment()).out
     except ProgramError as error:
         item("sparsefw-bench-smoke", False, str(error))
         return
-    size = ["--rows", 24, "--cols", 64, "--launches", 1] if context.plan == "smoke" else []
+    size = ["--rows", 24, "--cols", 96, "--launches", 1] if context.plan == "smoke" else []
     for name in names.split():
         emit(begin=name)
         _relay(name, [program, "--part", name, *size], limit)

@@ -72,14 +72,26 @@ def kill(process, grace=0.0):
 
 
 def kill_session(session):
-    """Kills every process of a session, whatever group it is in."""
+    """Kills every process of a session, whatever group it is in. One that is not killed yet may make
+    another behind the back of a look, so there are looks until one finds none; those that the kernel
+    holds are not waited for."""
+    end = time.monotonic() + KILLED_SECONDS
+    while _kill_those_of(session) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _kill_those_of(session):
+    """Whether there were any that had not ended."""
+    found = False
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
+            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found = True
                 os.kill(int(stat.parent.name), signal.SIGKILL)
         except (OSError, ValueError, IndexError):
             pass
+    return found
 
 
 def _text(file):

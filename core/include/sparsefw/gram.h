@@ -45,8 +45,8 @@ class GramAccumulator {
   // Cost:    tokens * d_in^2 multiply-adds (half of a full product)
   // Errors:  InvalidArgument  cols != d_in (SHAPE_MISMATCH), dtype
   //          (DTYPE_UNSUPPORTED), at [token, column], tokens counted over all
-  //          chunks, NaN, infinity, or a value of 2^58 or more, whose squares
-  //          may exceed float32 (NON_FINITE)
+  //          chunks, NaN, infinity, or a value of 2^58 or more: sums of 1024 of
+  //          their squares come near the largest float32 (NON_FINITE)
   virtual absl::Status Add(ConstMatrixView chunk) = 0;
 
   // Adds another partial sum over `token_count` tokens: G = sum over ranks.

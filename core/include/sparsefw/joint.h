@@ -78,9 +78,9 @@ struct JointRequest {
 struct JointResult {
   Mask mask;              // meets the pattern as the start does
   Matrix<float> weights;  // zero outside it, rounded to the dtype of the weights
-  // ||(W - weights) X||^2 in float64. Where the stop signal ended the search, an upper estimate
-  // for weights before they are rounded, infinite where it had not begun. Else never above that of the start's
-  // weights.
+  // ||(W - weights) X||^2 in float64, never above that of the start's weights. Where the stop
+  // signal ended the search, an upper estimate for the weights before they are rounded; infinite
+  // where it had not begun.
   double loss = 0;
   int64_t exchanges = 0;
   bool converged = false;  // no exchange lowers the loss; false where cut short

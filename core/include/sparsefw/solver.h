@@ -150,8 +150,8 @@ struct SolveSummary {
   // changed.
   double final_loss = 0;
   // ||WX - weights X||^2: float64, from scratch; 0 where there are no new weights. Only
-  // where the joint search was cancelled it can be an estimate: an upper one, but for the rounding
-  // of the weights to their dtype.
+  // where the joint search was cancelled it can be an upper estimate, for the weights before they
+  // are rounded to their dtype.
   double reconstructed_loss = 0;
   std::optional<UnshrunkLosses> unshrunk;  // only where there is a shrinkage
   double damping = 0;                      // of methods with own weights: the one that was enough

@@ -53,7 +53,8 @@ struct SweepStart {
 //          4 or 8 bytes a weight.
 // Threads: as Solve. options.threads, options.product_precision and options.shrinkage are
 //          taken from the first point.
-// Errors:  InvalidArgument  no point. What ValidateProblem says of W and G is the result of every
+// Errors:  an exception of OnResult leaves it
+//          InvalidArgument  no point. What ValidateProblem says of W and G is the result of every
 //                           point
 //          what OnResult returned
 //          FailedPrecondition  start.checkpoints.resume is not of start.first_point,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/reason.h"
@@ -16,9 +17,9 @@ absl::StatusOr<Mask> Mask::FromBytes(int64_t rows, int64_t cols, std::span<const
   const int64_t row_bytes = cols / 8 + (cols % 8 != 0 ? 1 : 0);
   // Divided, since a product of sizes that nobody can have would overflow.
   const auto size = static_cast<int64_t>(bytes.size());
-  const bool fits = rows > 0 && row_bytes > 0 ? size % rows == 0 && size / rows == row_bytes
-                                              : size == 0;
-  if (rows < 0 || cols < 0 || !fits) {
+  const bool fits =
+      rows > 0 && row_bytes > 0 ? size % rows == 0 && size / rows == row_bytes : size == 0;
+  if (rows < 0 || cols < 0 || cols > std::numeric_limits<int64_t>::max() - 7 || !fits) {
     return Invalid("SHAPE_MISMATCH",
                    "a mask of shape [%d, %d] must be rows*ceil(cols/8) bytes; got %d bytes", rows,
                    cols, bytes.size());

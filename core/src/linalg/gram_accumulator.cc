@@ -79,10 +79,11 @@ absl::Status ValidateChunk(ConstMatrixView chunk, int64_t d_in, int64_t tokens_b
     return Invalid("NON_FINITE", "activations must be finite; got activations[%d, %d]=%g",
                    tokens_before + found->row, found->col, found->value);
   }
-  return Invalid("NON_FINITE",
-                 "activations must be below %.2g in size, or sums of their squares would not be "
-                 "finite; got activations[%d, %d]=%g",
-                 kTooLargeActivation, tokens_before + found->row, found->col, found->value);
+  return Invalid(
+      "NON_FINITE",
+      "activations must be below %.2g in size, so that sums of their squares are finite; "
+      "got activations[%d, %d]=%g",
+      kTooLargeActivation, tokens_before + found->row, found->col, found->value);
 }
 
 absl::Status ValidatePartialGram(ConstMatrixView gram, int64_t d_in, int64_t token_count) {

@@ -107,8 +107,8 @@ class ReferenceBackendImpl final : public Backend {
     return absl::StrFormat("reference 1, %s", ProcessorName());
   }
 
-  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
-                                                                         int threads) const override {
+  absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(
+      int64_t d_in, int threads) const override {
     if (d_in < 1) {
       return Invalid("SHAPE_MISMATCH", "d_in must be at least 1; got %d", d_in);
     }

@@ -75,13 +75,11 @@ absl::StatusOr<SolveResult> RunSolve(const SolveContext& context) {
                   context.problem.weights.rows(), context.problem.weights.cols(),
                   context.backend.name());
   } catch (const std::exception& error) {
-    return absl::InternalError(
-        absl::StrFormat("backend \"%s\" or the observer failed: %s", context.backend.name(),
-                        error.what()));
+    return absl::InternalError(absl::StrFormat("backend \"%s\" or the observer failed: %s",
+                                               context.backend.name(), error.what()));
   } catch (...) {
-    return absl::InternalError(
-        absl::StrFormat("backend \"%s\" or the observer failed with an unknown exception",
-                        context.backend.name()));
+    return absl::InternalError(absl::StrFormat(
+        "backend \"%s\" or the observer failed with an unknown exception", context.backend.name()));
   }
 }
 

@@ -65,6 +65,8 @@ TEST(MaskTest, RefusesAWrongSizeAndSetPaddingBits) {
     EXPECT_THAT(Mask::FromBytes(int64_t{1} << 32, cols, {}),
                 StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH", "0 bytes"));
   }
+  EXPECT_THAT(Mask::FromBytes(0, std::numeric_limits<int64_t>::max(), {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "SHAPE_MISMATCH"));
 }
 
 TEST(MaskTest, AnEmptyMaskIsLegal) {

@@ -154,6 +154,7 @@ TEST_P(SweepTest, GoesOnFromACheckpoint) {
   for (size_t k = 0; k < sink.checkpoints.size(); ++k) {
     SCOPED_TRACE(k);
     const auto first = static_cast<size_t>(sink.infos[k].sweep_point);
+    EXPECT_EQ(PeekCheckpoint(sink.checkpoints[k])->sweep_point, sink.infos[k].sweep_point);
     Outcomes resumed;
     for (size_t i = 0; i < first; ++i) resumed.results.emplace_back(absl::UnknownError("earlier"));
     SPARSEFW_ASSERT_OK(

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from sparsefw.v1 import job_pb2, prune_service_pb2
 
 from support.hostile import ESCAPES, Hostile
-from support.processes import HANG, Cli, finish, wait_until
+from support.processes import HANG, Cli, clean_environment, finish, wait_until
 from support.terminal import run_on_terminal
 
 # What may steer a terminal: C0 but for the ends of lines, DEL, C1, marks of direction.
@@ -192,6 +193,18 @@ def test_an_interrupt_while_it_connects_ends_the_wait(layer, answers):
 def signals_of(pid):
     """Those that the process blocks, to read them."""
     return int(re.search(r"^SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1], 16)
+
+
+def test_a_reader_of_the_messages_that_is_gone_leaves_no_inputs(hostile, layer):
+    """As in `2>&1 >FILE | head -1`."""
+    for command in (layer.submit("--keep-tensors"), layer.submit()):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(cli_of(hostile).arguments(*command), stdout=subprocess.DEVNULL, stderr=writer,
+                              env=clean_environment(), timeout=HANG)
+        os.close(writer)
+        assert done.returncode == 0 and layer.mask().all()
+    assert hostile.deleted == ["tensors/input"] * 2
 
 
 def test_a_failed_job_may_have_a_mask(hostile, layer, tmp_path):

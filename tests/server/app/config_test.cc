@@ -185,6 +185,8 @@ TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
            {"spool-dir = \"/tmp/a#b\"", "spool-dir must have a value without \"#\""},
            {"spool-dir = /tmp/a#b", "spool-dir must have a value without \"#\""},
            {"spool-dir = \"/tmp/a", "spool-dir must have a value with two quotes"},
+           {"spool-dir = \"/tmp/my back\\\"", "spool-dir must have a value without backslashes"},
+           {"workers = 2\n--workers = 3", "a line must be key = value"},
            {"insecure", "a line must be key = value, or begin with #; got insecure"},
            {"insecure =", "insecure must have a value; got none"},
            {"insecure = # later", "insecure must have a value; got none"},
@@ -200,6 +202,10 @@ TEST_F(ConfigTest, AKeyOfTheFileHasOneValue) {
   EXPECT_EQ(quoted.device, "cuda:0,1");
   EXPECT_TRUE(quoted.insecure);
   EXPECT_EQ(quoted.listen, "[::1]:0");
+}
+
+TEST_F(ConfigTest, AFileThatCannotBeReadIsRefused) {
+  ExpectBad({"--config", "/proc/self/mem"}, "--config: the file cannot be read");
 }
 
 TEST_F(ConfigTest, AnEmptyNameOfAFileIsRefused) {

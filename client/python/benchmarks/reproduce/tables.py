@@ -33,7 +33,8 @@ def both(run, texts):
 
 
 def patterns_of(runs):
-    return [name for name in settings.PATTERNS if any(run.startswith(f"{name}, ") for run in runs)]
+    return [
+        name for name in settings.PATTERNS if any(f"{name}, {method}" in runs for method in settings.METHODS)]
 
 
 def by_pattern(runs, head, cell):

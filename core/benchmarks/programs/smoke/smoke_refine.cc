@@ -38,6 +38,8 @@ class Pruned {
              .stride = layer_.stride,
              .kept = kept_.data()};
     product_ = New<double>(layer_.size());
+    start_product_ = New<double>(layer_.size());
+    OrDie(cuda::Float64Product(layer_, rows_, start_product_, *context_));
     count_ = New<int>(1);
   }
 
@@ -91,15 +93,20 @@ class Pruned {
     const auto begin = [&](cudaStream_t on) {
       return LaunchBeginGradients(panel, layer_.rows, product_, losses, count_, on);
     };
-    Time("new weights: preconditioner", [&](cudaStream_t on) {
-      return LaunchPreconditioner(panel, layer_.gram.data(), on);
-    });
+    Time("new weights: preconditioner",
+         [&](cudaStream_t on) { return LaunchPreconditioner(panel, layer_.gram.data(), on); });
     Time("new weights: losses of rows",
          [&](cudaStream_t on) { return LaunchAddRowDots(rows_, product_, losses, on); });
     Time("new weights: begin", begin);
-    Time("new weights: step without its product", [&](cudaStream_t on) {
-      return LaunchGradientStep(panel, layer_.rows, 0, count_, on);
-    });
+    // As if G were the unit matrix: every row takes a step.
+    Time(
+        "new weights: step without its product",
+        [&](cudaStream_t on) { return LaunchGradientStep(panel, layer_.rows, 0, count_, on); },
+        [&] {
+          OrDie(begin(nullptr));
+          OrDie(cuda::EnqueueCopy(panel.product, panel.direction, layer_.size(),
+                                  cudaMemcpyDeviceToDevice, nullptr));
+        });
     const cuda::ReconstructedRows<float> rows = {.rows = layer_.rows,
                                                  .cols = layer_.cols,
                                                  .stride = layer_.stride,
@@ -139,7 +146,8 @@ class Pruned {
       const std::string& name, const Launched& launched,
       const std::function<void()>& prepare = [] {}) {
     const auto reset = [&] {
-      OrDie(cuda::Float64Product(layer_, rows_, product_, *context_));
+      OrDie(cuda::EnqueueCopy(product_, start_product_, layer_.size(), cudaMemcpyDeviceToDevice,
+                              stream()));
       if (state_.rows > 0) {
         OrDie(cuda::EnqueueCopy(state_.kept, kept_.data(), kept_.size(), cudaMemcpyDeviceToDevice,
                                 stream()));
@@ -183,7 +191,8 @@ class Pruned {
   const cuda::DeviceBuffer<cuda::BitWord> kept_;
   cuda::DeviceArrays arrays_{stream()};
   cuda::RawRows rows_;
-  double* product_ = nullptr;  // E = D G
+  double* start_product_ = nullptr;  // E = D G
+  double* product_ = nullptr;        // E of a launch
   int* count_ = nullptr;
   cuda::SwapState<float> state_;  // rows 0: no swaps
 };

@@ -20,6 +20,7 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/cusolver_library.h"
 #include "core/src/cuda/runtime/use_device.h"
+#include "core/src/parallel/parallel_context.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -62,6 +63,7 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
       const EngineOptions& options) const override {
+    SPARSEFW_RETURN_IF_ERROR(ValidateThreads(options.threads));
     return std::make_unique<CudaEngine>(device_, options);
   }
 

@@ -97,7 +97,8 @@ inline constexpr int kDigitBlocks = 8;
 #endif
 
 template <typename Source>
-__global__ void __launch_bounds__(kBlockThreads, kDigitBlocks) DigitKernel(Source source, DigitArgs args) {
+__global__ void __launch_bounds__(kBlockThreads, kDigitBlocks)
+    DigitKernel(Source source, DigitArgs args) {
   if (source.Stopped()) return;
   Selection selection = *args.scratch.selection;
   const bool within = args.windowed && selection.within != 0;

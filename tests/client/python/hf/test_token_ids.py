@@ -42,6 +42,7 @@ def test_every_sequence_of_a_text_begins_as_texts_do():
     assert of("ab", 2) == [[1, 97], [1, 98]]
     assert of([1, 97, 98, 99], 2) == [[1, 97], [98, 99]], "token ids are cut as they are"
     assert of("abcd", 2, begins=0) == [[97, 98], [99, 100]], "it does not begin a text with it"
+    assert of("\x01abc", 2, begins=0) == [[1, 97], [98, 99]], "the text does, once"
 
 
 ROBERTA = transformers.RobertaConfig(

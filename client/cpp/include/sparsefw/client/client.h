@@ -91,7 +91,7 @@ using JobCallback = std::function<void(const v1::JobEvent&)>;
 // reason; those that the client makes itself are
 //   Unavailable       not reached within connect_timeout (reason UNREACHABLE)
 //   DeadlineExceeded  no answer within call_timeout
-//   Cancelled         stop was requested (STOPPED)
+//   Cancelled         stop was requested, of a call or of connecting (STOPPED)
 //   InvalidArgument   arguments that contradict each other (CLIENT_ARGUMENT)
 //   DataLoss          bytes from the server that fail their checksum, again and
 //                     again (CHECKSUM_MISMATCH)

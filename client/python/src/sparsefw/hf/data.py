@@ -102,7 +102,9 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
             raise invalid("texts need a tokenizer; without one data must be token ids")
         ids = tokenizer("\n\n".join(items), verbose=False)["input_ids"]
         text = _Text(int(token) for token in ids)
-        if text and text[0] == getattr(tokenizer, "bos_token_id", None):
+        # A text of its own may begin with that token's text, as a chat does.
+        before = list(tokenizer("", verbose=False)["input_ids"])[:1]
+        if before and before == text[:1] == [getattr(tokenizer, "bos_token_id", None)]:
             text.begin = text[0]
         return text
     if all(isinstance(item, numbers.Integral) for item in items):

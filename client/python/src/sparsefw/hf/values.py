@@ -38,7 +38,10 @@ def is_number(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """The value in a message, and of a long one the ends."""
-    return reprlib.repr(value)
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an int of thousands of digits
+        return f"<{type(value).__name__}>"
 
 
 def whole(name: str, value: Any, least: int, unit: str = "") -> int:

@@ -31,7 +31,7 @@ def v2(folder, limit, used, inactive=0):
     return {
         f"{folder}memory.max": limit,
         f"{folder}memory.current": used,
-        f"{folder}memory.stat": f"anon 5\ninactive_file {inactive}\nactive_file 7",
+        f"{folder}memory.stat": f"anon 5\ninactive_file {inactive - inactive // 4}\nactive_file {inactive // 4}",
     }
 
 
@@ -39,7 +39,7 @@ def v1(folder, limit, used, inactive=0):
     return {
         f"memory/{folder}memory.limit_in_bytes": limit,
         f"memory/{folder}memory.usage_in_bytes": used,
-        f"memory/{folder}memory.stat": f"inactive_file 3\ntotal_inactive_file {inactive}",
+        f"memory/{folder}memory.stat": f"inactive_file 3\ntotal_inactive_file {inactive}\ntotal_active_file 0",
     }
 
 

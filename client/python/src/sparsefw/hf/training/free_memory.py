@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-# (limit, usage, what of the usage is page cache that the system drops first)
-_VERSION_2: Final = ("memory.max", "memory.current", "inactive_file")
-_VERSION_1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+# (limit, usage, what of the usage is page cache, which the system can drop)
+_VERSION_2: Final = ("memory.max", "memory.current", ("inactive_file", "active_file"))
+_VERSION_1: Final = (
+    "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
 
 
 def within_limits(root: Path = Path("/")) -> int | None:
@@ -46,17 +47,17 @@ def _groups(mounted: Path, path: str) -> list[Path]:
     return [mounted / each for each in (group, *group.parents)]
 
 
-def _left(group: Path, names: tuple[str, str, str]) -> int | None:
+def _left(group: Path, names: tuple[str, str, tuple[str, str]]) -> int | None:
     """None: the group has no limit, or is not there."""
-    limit_file, usage_file, cache_key = names
+    limit_file, usage_file, cache_keys = names
     limit, used = _text(group / limit_file).strip(), _text(group / usage_file).strip()
     if not limit.isdecimal() or not used.isdecimal():
         return None
     cache = 0
     for line in _text(group / "memory.stat").splitlines():
         key, _, value = line.partition(" ")
-        if key == cache_key and value.isdecimal():
-            cache = int(value)
+        if key in cache_keys and value.isdecimal():
+            cache += int(value)
     return max(0, int(limit) - int(used) + min(cache, int(used)))
 
 

@@ -45,12 +45,11 @@ class Schedule:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         if not isinstance(self.epochs, int) or isinstance(self.epochs, bool) or self.epochs < 1:
-            raise invalid(f"epochs of a {what} must be an integer of at least 1; got {self.epochs}")
+            raise invalid(f"epochs of a {what} must be an integer of at least 1; got {shown(self.epochs)}")
         # A larger integer is less than infinity, and yet no float.
         if not is_number(self.learning_rate) or not 0 < self.learning_rate <= sys.float_info.max:
             raise invalid(
-                f"learning_rate of a {what} must be a number in (0, {sys.float_info.max:.2g}]; "
-                f"got {shown(self.learning_rate)}"
+                f"learning_rate of a {what} must be finite and above 0; got {shown(self.learning_rate)}"
             )
         if not is_number(self.held_back) or not 0 < self.held_back <= 0.5:
             raise invalid(f"held_back of a {what} must be in (0, 0.5]; got {shown(self.held_back)}")
