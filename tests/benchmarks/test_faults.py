@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.processes import wait_until
 from conftest import ROOT
 from gpu_check import parts, runner, summary
+from support.processes import wait_until
 
 SMOKE, DEVICE = "sparsefw-bench-smoke", "sparsefw-bench-device"
 CHECK = ROOT / "core/benchmarks/gpu_check"

@@ -11,7 +11,10 @@ from typing import Final
 # (limit, usage, what of the usage is page cache, which the system can drop)
 _VERSION_2: Final = ("memory.max", "memory.current", ("inactive_file", "active_file"))
 _VERSION_1: Final = (
-    "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file"),
+)
 
 
 def within_limits(root: Path = Path("/")) -> int | None:
