@@ -192,7 +192,7 @@ def test_report_of_a_model():
     assert "server 1.00 GiB resident, of it 0.50 GiB not of files" in text
     assert "NO TIME" not in text
     cut = report.model_part(model_case(unfinished=4))
-    assert "NO TIME was left for 4 jobs" in cut and "peak memory: not told" in cut
+    assert "NO TIME was left for 4 jobs" in cut and "peak memory: not known" in cut
 
 
 METRICS = """# TYPE sparsefw_device_memory_used_bytes gauge
