@@ -62,7 +62,9 @@ def _relay(prefix, command, seconds):
     """The lines of a program that speaks as a part does. What ends it is one more item."""
     doing = "start"
     try:
-        for line in json_lines(command, seconds, places.programs_environment()):
+        # Where the part is killed, the check ends what is left of its session: a program that hangs
+        # would keep the device.
+        for line in json_lines(command, seconds, places.programs_environment(), leads_session=False):
             doing = line.get("begin", doing)
             if "item" in line:
                 doing = line["item"]

@@ -145,14 +145,15 @@ def run_json(bin_folder, name, flags, seconds=86400.0, environment=None):
     return json.loads(run(command, seconds, environment).out)
 
 
-def json_lines(command, seconds, environment=None):
+def json_lines(command, seconds, environment=None, leads_session=True):
     """Yields every object that a program prints, as soon as it is there. The program leads a
-    session of its own, which ends with it. Afterwards raises TimedOut, or ProgramError unless it
+    session of its own, which ends with it, or stays in that of the caller, whose end is its end,
+    too. Afterwards raises TimedOut, or ProgramError unless it
     ended with status 0. A line that is no JSON is {"text": line}."""
     end, lines = time.monotonic() + seconds, queue.Queue()
     read_until = None  # of what a program that has ended has left
     with tempfile.TemporaryFile() as errors:
-        process = start(command, start_new_session=True, stdin=subprocess.DEVNULL, text=True,
+        process = start(command, start_new_session=leads_session, stdin=subprocess.DEVNULL, text=True,
                         stdout=subprocess.PIPE, stderr=errors, env=environment, errors="replace")
         try:
             threading.Thread(target=_read_lines, args=(process, lines), daemon=True).start()
@@ -179,7 +180,8 @@ def json_lines(command, seconds, environment=None):
             except subprocess.TimeoutExpired:
                 raise TimedOut(f"took longer than {seconds:.0f} s") from None
         finally:
-            kill_session(process.pid)
+            if leads_session:
+                kill_session(process.pid)
             kill(process)
         if process.returncode != 0:
             said = " ".join(_text(errors).split())[-TEXT_LIMIT:] or "no message"
