@@ -88,6 +88,11 @@ class Cancellation {
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+absl::Status NotSubmitted() {
+  return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
+                      ExitCode::kNoMask);
+}
+
 class Submission {
  public:
   Submission(const SubmitOptions& options, const SubmitInputs& inputs, const Console& console,
@@ -105,8 +110,7 @@ class Submission {
     if (!job.ok()) {
       if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
       if (!absl::IsCancelled(job.status())) return job.status();
-      return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
-                          ExitCode::kNoMask);
+      return NotSubmitted();
     }
     if (options_.detach) {
       console_.out << (options_.common.json ? JsonText(nlohmann::ordered_json{{"job", job->name()}})
@@ -323,10 +327,7 @@ absl::Status Run(const SubmitOptions& options, const Console& console) {
   const Interrupt interrupt([&](int) { cancellation.OnInterrupt(display); });
   absl::StatusOr<std::unique_ptr<client::Client>> connected =
       Connect(options.common, display, cancellation.call().stop);
-  if (absl::IsCancelled(connected.status())) {
-    return WithExitCode(absl::CancelledError("cancelled before the job was submitted"),
-                        ExitCode::kNoMask);
-  }
+  if (absl::IsCancelled(connected.status())) return NotSubmitted();
   SPARSEFW_RETURN_IF_ERROR(connected.status());
   client = *std::move(connected);
   return Submission(options, inputs, console, display, cancellation, *client).Run();

@@ -43,7 +43,7 @@ struct NonFinite {
 // matrix. One parallel read.
 std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix);
 
-// Of this size and above, sums of kGramBlockTokens squares come near the largest float32.
+// Sums of kGramBlockTokens squares of values of this size come near the largest float32.
 inline constexpr double kTooLargeActivation = 0x1.0p58;
 // As FindNonFinite, those above included. F32, F16, BF16.
 std::optional<NonFinite> FindTooLarge(ConstMatrixView activations);

@@ -183,7 +183,6 @@ TEST_F(CheckpointTest, SaysWhereTheSolveIs) {
     EXPECT_EQ(sink_.infos[i].stage, i < 3 ? 0 : 1);
     const std::optional<CheckpointInfo> peeked = PeekCheckpoint(sink_.checkpoints[i]);
     ASSERT_TRUE(peeked.has_value());
-    EXPECT_EQ(peeked->sweep_point, 0);
     EXPECT_EQ(peeked->iteration, sink_.infos[i].iteration);
     EXPECT_EQ(peeked->stage, sink_.infos[i].stage);
   }

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -182,12 +181,10 @@ def test_an_interrupt_while_it_connects_ends_the_wait(layer, answers):
             silent.close()
         gram = ["gram", "--activations", layer.activations_file, "--out", layer.folder / "g"]
         for command in (layer.submit(), gram):
-            begin = time.monotonic()
             process = Cli(address).start(*command, "--timeout", "10m")
             wait_until(lambda: signals_of(process.pid) & 1 << signal.SIGINT - 1, "it handles the signal")
             process.send_signal(signal.SIGINT)
             finish(process).refused(5, "cancelled before")
-            assert time.monotonic() - begin < HANG
 
 
 def signals_of(pid):

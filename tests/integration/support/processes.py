@@ -112,7 +112,7 @@ class Server:
         self.log_file.close()
 
     def expect_no_crash(self):
-        """Of a program that has ended: neither by a signal of its own nor with a sanitizer's report."""
+        """The program has ended, neither by a signal of its own nor with a sanitizer's report."""
         crashes = {-signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL, -signal.SIGSEGV}
         log = self.log()
         assert self.process.returncode not in crashes and "Sanitizer" not in log and "runtime error:" not in log, log

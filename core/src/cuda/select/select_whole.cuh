@@ -89,7 +89,7 @@ __device__ void CountEntries(const Source& source, const DigitArgs& args,
   }
 }
 
-// Of a multiprocessor at once. Eight leave 32 registers, which sm_100 spills one of.
+// Blocks on a multiprocessor at once. Eight leave 32 registers to a thread: sm_100 needs more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 inline constexpr int kDigitBlocks = 6;
 #else
