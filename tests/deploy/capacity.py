@@ -117,8 +117,8 @@ def main():
         print(rows[-1], flush=True)
     head = ["| layer, float32 | W and G | host, reserved: `fast` | `balanced` | `best` | most used "
             "| GPU, reserved: `balanced` | time: `fast` | `balanced` |", "|---|---|---|---|---|---|---|---|---|"]
-    note = ('The pattern is per-row, 60 %. "Most used" is the largest of the jobs that have a time. Seconds are '
-            "processor time; two idle cores need half of that or more.\n"
+    note = ('The pattern is per-row, 60 %. "Most used" is the highest memory of the jobs with a time; empty '
+            "cells were not run. Times are processor seconds: two idle cores need at least half of them.\n"
             f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load average {load:.1f} at the start. GPU: emulated.")
     text = "\n".join(["<!-- capacity:begin -->", *head, *rows, "", note, "<!-- capacity:end -->"])
     if "--quick" not in sys.argv:

@@ -60,9 +60,9 @@ constexpr SpecFlag kSpecFlags[] = {
     {SpecFlagGroup::kRefinement, "--joint-damping", "refine.joint_damping", "D",
      "--joint: as --damping, [0, 1] (default 0.001)"},
     {SpecFlagGroup::kRefinement, "--joint-excluded", "refine.joint_excluded", "SHARE",
-     "--joint: share of a row's columns that the search leaves out until its end, the removed "
-     "weights whose return would gain least, [0, 1) (default: as many may return as may be "
-     "removed; with A:B 0.25)"},
+     "--joint: share of a row's columns that the search leaves out until its end, [0, 1): the "
+     "removed weights whose return gains least (default: leaves in as many of these as kept "
+     "weights; with A:B 0.25)"},
     {SpecFlagGroup::kJob, "--device", "device", "auto|cpu|reference|cuda|cuda:N", "default auto"},
     {SpecFlagGroup::kJob, "--precision", "product_precision", "",
      "of dense products on a CUDA device (default fp32)"},

@@ -1,5 +1,5 @@
-// The threshold of one budget, for a row or for all of them, found among the scores in a window
-// around where it is expected.
+// The threshold of a whole matrix's budget, found among the scores in a window around where it is
+// expected. Rows with budgets of their own take select_largest (core/src/cpu/linalg/kernels.h).
 #ifndef SPARSEFW_CORE_SRC_CPU_SELECT_THRESHOLD_H_
 #define SPARSEFW_CORE_SRC_CPU_SELECT_THRESHOLD_H_
 
