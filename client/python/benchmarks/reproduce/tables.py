@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import settings
-from kept_runs import along_iterations, keep, mean_loss, read
+from kept_runs import along_iterations, keep, kept_file, mean_loss, read, unpack
 from plots import plot_reductions, plot_sweeps, plot_traces
 
 from sparsefw.paired import paired
@@ -16,6 +16,14 @@ from sparsefw.paired import paired
 SPARSEFW = ("SparseFW (Wanda)", "SparseFW + swaps")
 # Rows of README's table.
 SHOWN = ("Wanda", "SparseGPT", "preset fast", "preset balanced", "preset best")
+# Rows that are also compared with one that need not be the row above: (it, they).
+PRESETS = ("preset fast", "preset balanced", "preset best")
+REFINED = tuple(name for name in settings.METHODS if name.endswith(", refined"))
+COMPARED = (("ALPS", PRESETS), ("preset balanced", REFINED))
+# (method, its scale) beside (method, its scale): time for more samples, or for more training.
+SAMPLES_OR_TRAINING = (
+    (("preset balanced", "small"), ("ALPS", "main")),
+    (("preset best", "small"), ("preset balanced", "main")))
 
 
 def grid(lines):
@@ -88,6 +96,41 @@ def methods_of(runs, pattern):
     """(method, its run) of those that are there, in their order."""
     found = ((method, runs.get(f"{pattern}, {method}")) for method in settings.METHODS)
     return [(method, run) for method, run in found if run]
+
+
+def beside(run, other, texts):
+    """Cells: both differences, and processor time as a multiple of the other's."""
+    times = f"{run['processor_seconds'] / other['processor_seconds']:.2f}"
+    return [*(against(run, other, text) for text in texts), times]
+
+
+def table_against(runs, base, methods):
+    """Those methods against one of them, by pattern."""
+    texts = list(runs["dense"]["perplexity"])
+    lines = [[f"against {base}", *texts, "times its processor seconds"]]
+    for pattern in patterns_of(runs):
+        other = runs.get(f"{pattern}, {base}")
+        for method in methods if other else ():
+            run = runs.get(f"{pattern}, {method}")
+            if run:
+                lines.append([f"{pattern}, {method}", *beside(run, other, texts)])
+    return grid(lines) if len(lines) > 1 else ""
+
+
+def table_samples(found):
+    """Few samples and more training against many samples and less."""
+    if not {"small", "main"} <= found.keys():
+        return ""
+    texts = list(found["small"]["dense"]["perplexity"])
+    tokens = {name: f"{scale.samples * scale.sequence_length:,}" for name, scale in settings.SCALES.items()}
+    lines = [["pattern", "this", "against this", *texts, "times its processor seconds"]]
+    for pattern in settings.DRAWN_PATTERNS:
+        for pair in SAMPLES_OR_TRAINING:
+            run, other = (found[scale].get(f"{pattern}, {method}") for method, scale in pair)
+            if run and other:
+                names = (f"{method}, {tokens[scale]} tokens" for method, scale in pair)
+                lines.append([pattern, *names, *beside(run, other, texts)])
+    return grid(lines) if len(lines) > 1 else ""
 
 
 def table_draws(runs):
@@ -203,6 +246,7 @@ def section(runs, scale, folder):
     if scale.layers or scale.allocations:
         return f"{commits(runs)}\n\n{table_groups(runs, scale)}"
     parts = [commits(runs), *(table_pattern(runs, pattern) for pattern in patterns_of(runs))]
+    parts += [table_against(runs, base, methods) for base, methods in COMPARED]
     parts.append(table_draws(runs))
     parts += [
         "Loss |WX - W'X|^2 in per cent of pruning everything, on the inputs that the run itself made, mean "
@@ -242,16 +286,22 @@ def fill(path, parts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--from", dest="kept", type=kept_file, action="append", default=[], metavar="FILE",
+                        help="also take what this file of --keep has")
     parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
     parser.add_argument("--page", type=Path, action="append", default=[],
                         help="also write the tables between this page's markers, as runs-main")
     arguments = parser.parse_args()
+    scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
+    for file in arguments.kept:
+        for scale in scales.values():
+            unpack(file, arguments.folder, scale, {"dense": {}, **settings.runs(scale)})
     if arguments.keep:
         keep(arguments.folder, arguments.keep)
-    scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
     found = read(arguments.folder, scales.values())
     parts = {f"runs-{name}": section(runs, scales[name], arguments.folder) for name, runs in found.items()}
     parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
+    parts["samples-or-training"] = table_samples(found)
     for page in arguments.page:
         fill(page, parts)
     path = arguments.folder / "tables.md"

@@ -110,6 +110,33 @@ def test_the_page_keeps_everything_around_its_markers():
             tables.paste(wrong, "runs", "new")
 
 
+def test_rows_are_compared_with_a_named_one():
+    runs = {**RUNS, "2:4, ALPS": run(10, 10), "2:4, preset fast": run(9, 10), "2:4, preset best": run(8, 10)}
+    assert tables.table_against(runs, "ALPS", ("preset fast", "preset best", "RIA, refined")).splitlines()[2:] == [
+        "| 2:4, preset fast | -10.0 % [-10.0, -10.0] | +0.0 % [+0.0, +0.0], no difference | 1.00 |",
+        "| 2:4, preset best | -20.0 % [-20.0, -20.0] | +0.0 % [+0.0, +0.0], no difference | 1.00 |"]
+    assert tables.table_against(RUNS, "ALPS", ("Wanda",)) == tables.table_against(runs, "ALPS", ()) == ""
+    assert tables.table_samples({"small": runs}) == ""
+    lines = tables.table_samples({"small": runs, "main": {"2:4, preset balanced": run(10, 5)}}).splitlines()
+    assert lines[2:] == ["| 2:4 | preset best, 8,192 tokens | preset balanced, 32,768 tokens "
+                         "| -20.0 % [-20.0, -20.0] | +100.0 % [+100.0, +100.0] | 1.00 |"]
+
+
+def test_the_pages_have_what_the_kept_runs_say(tmp_path, monkeypatch):
+    root = Path(__file__).resolve().parents[4]
+    pages = [root / "docs/results.md", root / "README.md"]
+    copies = [tmp_path / page.name for page in pages]
+    words = ["tables.py", "--folder", str(tmp_path)]
+    for page, copy in zip(pages, copies, strict=True):
+        copy.write_text(page.read_text().replace("| 21.46", "| 21.40"))  # not what was measured
+        words += ["--page", str(copy)]
+    for name in ("2026-11-25-smollm2-presets", "2026-11-27-smollm2-layers", "2026-11-28-byte-model"):
+        words += ["--from", str(root / f"docs/benchmarks/{name}.json")]
+    monkeypatch.setattr(sys, "argv", words)
+    tables.main()
+    assert [copy.read_text() for copy in copies] == [page.read_text() for page in pages]
+
+
 def test_a_page_without_markers_is_an_error(tmp_path):
     (tmp_path / "page.md").write_text("nothing\n")
     with pytest.raises(ValueError, match="markers for none of runs-main"):
