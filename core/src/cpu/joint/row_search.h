@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "core/src/cpu/iteration/sparse_rows.h"
@@ -94,8 +93,15 @@ class RowSearch {
  private:
   struct Candidate {
     double gain;
-    int32_t position;
+    int32_t position;  // or column
   };
+
+  // The largest gain first, of equals the lower position.
+  static void Sort(std::vector<Candidate>& candidates) {
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return a.gain != b.gain ? a.gain > b.gain : a.position < b.position;
+    });
+  }
 
   static size_t Index(int64_t index) { return static_cast<size_t>(index); }
 
@@ -109,9 +115,7 @@ class RowSearch {
           BestOf(tableau_.flushed_row(q), q, partner, /*find=*/false) - tableau_.Change(q);
       if (gain > row.tolerance) candidates_.push_back({gain, static_cast<int32_t>(q)});
     }
-    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-      return a.gain != b.gain ? a.gain > b.gain : a.position < b.position;
-    });
+    Sort(candidates_);
     bool exchanged = false;
     for (const Candidate& candidate : candidates_) {
       if (!tableau_.HasRoom(2) || candidate.gain < kWorthTaking * candidates_.front().gain) break;
@@ -200,20 +204,18 @@ class RowSearch {
       double& least = cheapest[Index(tableau_.column(q) / groups_.group_cols)];
       least = std::min(least, tableau_.Change(q));
     }
-    std::vector<std::pair<double, int32_t>> paying;  // gain, column
+    std::vector<Candidate> paying;
     for (const int32_t p : window_.excluded) {
       const auto r = static_cast<double>(residual_(0, p));
       const auto diagonal = static_cast<double>(gram_(p, p));
       if (!(diagonal > 0)) continue;
       const double gain = r * r / diagonal;
       if (gain > cheapest[Index(p / groups_.group_cols)] + row.tolerance)
-        paying.emplace_back(gain, p);
+        paying.push_back({gain, p});
     }
-    std::sort(paying.begin(), paying.end(), [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first > b.first : a.second < b.second;
-    });
+    Sort(paying);
     std::vector<int32_t> entering;
-    for (const auto& [gain, column] : paying) entering.push_back(column);
+    for (const Candidate& candidate : paying) entering.push_back(candidate.position);
     const int64_t before = tableau_.size();
     const int64_t count = tableau_.Border(row.products, entering);
     for (int64_t n = 0; n < count; ++n) {
