@@ -1,7 +1,6 @@
 #include "server/app/access.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "sparsefw/status_macros.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
 #include "sparsefw/reason.h"

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/identity/certificate.h"
 #include "server/identity/watched_file.h"

@@ -10,7 +10,6 @@
 //   --clients
 //                       and by nobody, in turn, --runs of each
 //   --measure fill      --uploads streams of --bytes at once: seconds
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <latch>

@@ -1,8 +1,6 @@
 #include "server/identity/tenants.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 #include <utility>
 #include <vector>
 

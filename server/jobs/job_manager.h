@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/identity/owner.h"
-#include "server/identity/tenants.h"
 #include "server/jobs/clock.h"
 #include "server/jobs/devices.h"
 #include "server/jobs/event_queue.h"

@@ -2,13 +2,11 @@
 #ifndef SPARSEFW_SERVER_JOBS_JOB_SPEC_H_
 #define SPARSEFW_SERVER_JOBS_JOB_SPEC_H_
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "server/jobs/job.h"
-#include "sparsefw/mask.h"
 
 namespace sparsefw::server {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "server/metrics/labels.h"
+#include "server/jobs/job.h"
 
 namespace sparsefw::server {
 namespace {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "server/net/connection.h"

@@ -12,10 +12,8 @@
 #include <span>
 #include <system_error>
 
-#include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "sparsefw/reason.h"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {

@@ -3,7 +3,6 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
-#include <concepts>
 #include <map>
 #include <optional>
 #include <string>

@@ -1,8 +1,5 @@
 #include "server/app/observe/job_counts.h"
 
-#include <string>
-#include <utility>
-
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"
 

@@ -7,7 +7,6 @@
 #ifndef SPARSEFW_SERVER_RPC_CONVERT_CONVERT_H_
 #define SPARSEFW_SERVER_RPC_CONVERT_CONVERT_H_
 
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"

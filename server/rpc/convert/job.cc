@@ -1,6 +1,5 @@
 // Jobs and what came of them to the wire; filters from it.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "server/fields/option_fields.h"

@@ -4,7 +4,6 @@
 #define SPARSEFW_SERVER_RPC_RUNTIME_CALL_H_
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>

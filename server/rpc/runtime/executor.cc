@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {

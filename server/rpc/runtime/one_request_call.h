@@ -2,8 +2,6 @@
 #ifndef SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 #define SPARSEFW_SERVER_RPC_RUNTIME_ONE_REQUEST_CALL_H_
 
-#include <string_view>
-
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/runtime/call.h"
 #include "sparsefw/reason.h"

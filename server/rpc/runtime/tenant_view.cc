@@ -1,6 +1,5 @@
 #include "server/rpc/runtime/tenant_view.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -3,7 +3,6 @@
 #define SPARSEFW_SERVER_RPC_RUNTIME_UNARY_CALL_H_
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_SERVER_RPC_TENSORS_READ_CALL_H_
 #define SPARSEFW_SERVER_RPC_TENSORS_READ_CALL_H_
 
-#include <memory>
 #include <optional>
 
 #include "server/rpc/runtime/one_request_call.h"

@@ -1,7 +1,6 @@
 // What clients send for an upload that is a tensor by now: the answer to the stream that finished
 // it was lost, or two streams write it.
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "server/tensors/tensor_spec.h"

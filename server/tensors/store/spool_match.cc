@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "server/tensors/catalog/tensor_catalog.h"
 #include "sparsefw/reason.h"
 

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "server/identity/random_hex.h"
 #include "server/tensors/tensor_spec.h"
 #include "server/tensors/tensor_store.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/tensors/tensor_store.h"
 #include "sparsefw/crc32c.h"
