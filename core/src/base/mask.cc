@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "absl/strings/str_format.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw {

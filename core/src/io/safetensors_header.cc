@@ -5,7 +5,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_format.h"

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 #include <system_error>
 #include <utility>

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/mutex.h"

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/src/base/number_text.h"
 #include "core/src/parallel/parallel_context.h"
 #include "core/src/select/selection.h"

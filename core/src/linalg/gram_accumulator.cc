@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/widen.h"
 #include "core/src/parallel/parallel_context.h"

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/src/linalg/blas.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/linalg/scaled_layer.h"

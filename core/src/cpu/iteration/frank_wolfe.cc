@@ -1,9 +1,6 @@
 #include "core/src/cpu/iteration/frank_wolfe.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include "core/src/cpu/linalg/gram_product.h"

@@ -22,9 +22,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"

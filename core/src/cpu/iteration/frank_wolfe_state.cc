@@ -6,7 +6,6 @@
 // after a refresh E is D(M) G newly computed, and the next step computes U anew:
 // both are left out then, and E is formed once more when it is restored.
 #include <bit>
-#include <cstring>
 
 #include "core/src/cpu/iteration/frank_wolfe.h"
 #include "sparsefw/reason.h"

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/src/cpu/iteration/sparse_rows.h"

@@ -6,7 +6,6 @@
 
 #include "core/src/cpu/iteration/tiled_product.h"
 #include "core/src/cpu/linalg/kernels.h"
-#include "core/src/cpu/linalg/panel_kernels.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {

@@ -19,7 +19,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "core/src/cpu/joint/joint_kernels.h"

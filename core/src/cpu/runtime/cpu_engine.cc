@@ -1,6 +1,5 @@
 #include "core/src/cpu/runtime/cpu_engine.h"
 
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_
 #define SPARSEFW_CORE_SRC_CPU_RUNTIME_CPU_ENGINE_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <tuple>

@@ -1,7 +1,6 @@
 #include "core/src/cpu/screen/active_row.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "core/src/cpu/linalg/kernels.h"

@@ -29,7 +29,6 @@
 #include "core/src/cpu/iteration/sparse_rows.h"
 #include "core/src/cpu/screen/gram_rows.h"
 #include "core/src/cpu/screen/screen_kernels.h"
-#include "core/src/frank_wolfe/lazy_mask.h"
 #include "core/src/frank_wolfe/screening.h"
 #include "sparsefw/matrix.h"
 

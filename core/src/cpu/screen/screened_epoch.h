@@ -12,7 +12,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "core/src/cpu/iteration/iterate.h"
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/screen/active_row.h"
