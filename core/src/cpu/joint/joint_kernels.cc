@@ -3,6 +3,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/joint/joint_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+// Must come after foreach_target.h.
+#include "core/src/cpu/linalg/kernel_tables.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -132,7 +135,6 @@ void PickColumns(const PickedColumns<Real>& p) {
   }
 }
 
-// Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr JointKernels<Real> kJointKernels = {BestGain<Real>, FindGain<Real>,
                                               SubtractOuterProducts<Real>, SolvePanel<Real>,
@@ -146,19 +148,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(FloatJointKernels);
-HWY_EXPORT(DoubleJointKernels);
-
-template <>
-const JointKernels<float>& KernelsOfJointSearch() {
-  static const JointKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatJointKernels)();
-  return kernels;
-}
-template <>
-const JointKernels<double>& KernelsOfJointSearch() {
-  static const JointKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleJointKernels)();
-  return kernels;
-}
+SPARSEFW_DISPATCH_TABLES(JointKernels, KernelsOfJointSearch)
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 // Must come after foreach_target.h.
+#include "core/src/cpu/linalg/kernel_tables.h"
 #include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 
@@ -352,13 +353,12 @@ Real SelectLargest(const Real* HWY_RESTRICT scores, int64_t groups, int64_t want
   return threshold;
 }
 
-// Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr RowKernels<Real> kRowKernels = {
     UpdateAndScan<Real>, UpdateAndScore<Real>, SelectLargest<Real>, UpdateAndSelect<Real>,
     MaskedDot<Real>,     DotRows<Real>,        ZeroMasked<Real>};
-const RowKernels<float>* FloatKernels() { return &kRowKernels<float>; }
-const RowKernels<double>* DoubleKernels() { return &kRowKernels<double>; }
+const RowKernels<float>* FloatRowKernels() { return &kRowKernels<float>; }
+const RowKernels<double>* DoubleRowKernels() { return &kRowKernels<double>; }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
@@ -368,21 +368,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(FloatKernels);
-HWY_EXPORT(DoubleKernels);
+SPARSEFW_DISPATCH_TABLES(RowKernels, Kernels)
+
 HWY_EXPORT(TargetName);
-
-template <>
-const RowKernels<float>& Kernels() {
-  static const RowKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatKernels)();
-  return kernels;
-}
-template <>
-const RowKernels<double>& Kernels() {
-  static const RowKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleKernels)();
-  return kernels;
-}
-
 const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 }  // namespace sparsefw::cpu

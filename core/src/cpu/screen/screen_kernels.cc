@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 // Must come after foreach_target.h.
+#include "core/src/cpu/linalg/kernel_tables.h"
 #include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 
@@ -198,7 +199,6 @@ double AddGramTerms(const GramTerm<Real>* HWY_RESTRICT terms, int64_t count,
   return hn::GetLane(hn::SumOfLanes(dd, inner));
 }
 
-// Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr ScreenKernels<Real> kScreenKernels = {
     ScreenRow<Real>, LeastScore<Real>,    BlendRow<Real>,    GatherRow<Real>,
@@ -212,19 +212,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(FloatScreenKernels);
-HWY_EXPORT(DoubleScreenKernels);
-
-template <>
-const ScreenKernels<float>& KernelsOfScreening() {
-  static const ScreenKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatScreenKernels)();
-  return kernels;
-}
-template <>
-const ScreenKernels<double>& KernelsOfScreening() {
-  static const ScreenKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleScreenKernels)();
-  return kernels;
-}
+SPARSEFW_DISPATCH_TABLES(ScreenKernels, KernelsOfScreening)
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 // Must come after foreach_target.h.
+#include "core/src/cpu/linalg/kernel_tables.h"
 #include "core/src/cpu/linalg/lane_bits-inl.h"
 #include "hwy/highway.h"
 
@@ -89,7 +90,6 @@ void AddTwoRows(int64_t words, double first, const Real* HWY_RESTRICT first_row,
   }
 }
 
-// Highway dispatches plain functions: one for each type hands out its table.
 template <typename Real>
 constexpr SwapKernels<Real> kSwapKernels = {SwapTerms<Real>, BestPartner<Real>, FindPartner<Real>,
                                             AddTwoRows<Real>};
@@ -102,19 +102,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(FloatSwapKernels);
-HWY_EXPORT(DoubleSwapKernels);
-
-template <>
-const SwapKernels<float>& KernelsOfSwaps() {
-  static const SwapKernels<float>& kernels = *HWY_DYNAMIC_DISPATCH(FloatSwapKernels)();
-  return kernels;
-}
-template <>
-const SwapKernels<double>& KernelsOfSwaps() {
-  static const SwapKernels<double>& kernels = *HWY_DYNAMIC_DISPATCH(DoubleSwapKernels)();
-  return kernels;
-}
+SPARSEFW_DISPATCH_TABLES(SwapKernels, KernelsOfSwaps)
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE
