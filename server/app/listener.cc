@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "grpcpp/resource_quota.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "server/net/listen_sockets.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"

@@ -22,7 +22,7 @@
 #include "server/app/observe/logging.h"
 #include "server/app/server.h"
 #include "server/app/settings.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "server/app/observe/facts.h"
 #include "server/failpoint/failpoint.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "server/status/status_page.h"
 #include "sparsefw/status_macros.h"
 #include "sparsefw/steady_time.h"

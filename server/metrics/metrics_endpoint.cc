@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "prometheus/collectable.h"
 #include "prometheus/text_serializer.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "server/net/peer_address.h"
 #include "sparsefw/mutex.h"
 #include "sparsefw/reason.h"

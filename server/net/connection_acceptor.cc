@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/net/descriptor_limit.h"
 
 namespace sparsefw::server {
 namespace {

@@ -1,9 +1,10 @@
-// A file descriptor that is closed with its owner.
+// File descriptors: one that is closed with its owner; how many the process may open, and has open.
 #ifndef SPARSEFW_SERVER_NET_DESCRIPTOR_H_
 #define SPARSEFW_SERVER_NET_DESCRIPTOR_H_
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace sparsefw::server {
@@ -27,6 +28,17 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Raises the soft limit of the process to the hard one.
+void RaiseDescriptorLimit();
+
+int64_t DescriptorLimit();
+// 0 where /proc does not tell.
+int64_t OpenDescriptors();
+
+// Descriptors that connections leave to files and to the system: a quarter of
+// the limit, at most 256.
+int64_t ReservedDescriptors();
 
 }  // namespace sparsefw::server
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "server/metrics/labels.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "sparsefw/steady_time.h"
 
 namespace sparsefw::server {

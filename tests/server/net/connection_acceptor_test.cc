@@ -11,7 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "server/net/descriptor_limit.h"
+#include "server/net/descriptor.h"
 #include "sparsefw/mutex.h"
 #include "tests/testing/hang.h"
 #include "tests/testing/matchers.h"
