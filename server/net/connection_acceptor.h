@@ -1,18 +1,30 @@
-// Accepts TCP connections and hands them on.
+// Accepts TCP connections and hands them on; who may connect, and how long connections may last.
 #ifndef SPARSEFW_SERVER_NET_CONNECTION_ACCEPTOR_H_
 #define SPARSEFW_SERVER_NET_CONNECTION_ACCEPTOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "server/net/connection_gate.h"
 #include "server/net/descriptor.h"
 #include "server/net/listen_sockets.h"
 
 namespace sparsefw::server {
+
+// Called on the thread that accepts connections, and on no other.
+class ConnectionGate {
+ public:
+  virtual ~ConnectionGate() = default;
+  // False: there is no room for it.
+  virtual bool Add(const Descriptor& socket) = 0;
+  // Looks at the connections. Says when it wants to be called again.
+  virtual std::chrono::milliseconds Sweep() = 0;
+  // Becomes readable when a Sweep is wanted earlier than was said; -1: never.
+  virtual int wake_descriptor() const { return -1; }
+};
 
 // Accepts on a thread of its own until it is destroyed. Not gRPC's own listener:
 // that of version 1.51 stops for good at the first accept that fails, for

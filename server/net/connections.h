@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/net/connection.h"
-#include "server/net/connection_gate.h"
+#include "server/net/connection_acceptor.h"
 #include "server/net/descriptor.h"
 #include "server/net/peer_address.h"
 #include "sparsefw/mutex.h"
