@@ -17,7 +17,6 @@
 #include "server/identity/authenticator.h"
 #include "server/net/connection.h"
 #include "server/rpc/convert/status_converter.h"
-#include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/mutex.h"

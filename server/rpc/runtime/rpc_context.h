@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,12 +21,11 @@
 #include "server/metrics/metrics.h"
 #include "server/net/connections.h"
 #include "server/net/fair_semaphore.h"
-#include "server/rpc/runtime/call_subject.h"
 #include "server/rpc/runtime/executor.h"
 #include "server/rpc/runtime/reactor_registry.h"
-#include "server/rpc/runtime/shared_names.h"
 #include "server/rpc/runtime/timer.h"
 #include "server/tensors/tensor_store.h"
+#include "sparsefw/mutex.h"
 #include "sparsefw/v1/prune_service.pb.h"
 
 namespace sparsefw::server {
@@ -34,6 +34,36 @@ namespace sparsefw::server {
 // that exactly 2 MiB of data still pass. gRPC answers RESOURCE_EXHAUSTED beyond.
 inline constexpr int kMaxChunkBytes = 2 << 20;
 inline constexpr int kMaxMessageBytes = kMaxChunkBytes + (64 << 10);
+
+// Names in a request or response that its log line carries, as the client wrote them: neither
+// checked nor bounded. Empty: none.
+struct CallSubject {
+  std::string request_id;
+  std::string resource;  // "jobs/<id>", "tensors/<id>", "uploads/<id>"
+};
+
+// The name in a message, or that of the one resource in it; empty where it has none.
+template <typename Message>
+std::string ResourceOf(const Message& message) {
+  if constexpr (requires { message.name(); }) {
+    return message.name();
+  } else if constexpr (requires {
+                         message.upload().name();
+                         message.tensor().name();
+                       }) {
+    return message.has_upload() ? message.upload().name() : message.tensor().name();
+  } else {
+    return "";
+  }
+}
+
+template <typename Request>
+CallSubject SubjectOf(const Request& request) {
+  CallSubject subject;
+  if constexpr (requires { request.request_id(); }) subject.request_id = request.request_id();
+  subject.resource = ResourceOf(request);
+  return subject;
+}
 
 // One ended RPC, for the log.
 struct RpcRecord {
@@ -81,6 +111,28 @@ struct CallThreads {
   Executor jobs{4};   // validation of jobs, lists of jobs
   Executor data;      // tensors: spool reads and writes
   Executor sums;      // Gram sums
+};
+
+// Jobs or uploads that several calls work on together. Counts the calls of each name: the last one
+// cleans up. Thread-safe.
+class SharedNames {
+ public:
+  void Enter(const std::string& name) {
+    MutexLock lock(mutex_);
+    ++calls_[name];
+  }
+  // Ends an Enter. True: no other call is left.
+  bool Leave(const std::string& name) {
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(name);
+    if (--found->second > 0) return false;
+    calls_.erase(found);
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, int> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 // All pointers outlive every RPC.
