@@ -4,19 +4,6 @@
 
 namespace sparsefw::server {
 
-FairSemaphore::Reservation::Reservation(Reservation&& other) noexcept
-    : semaphore_(std::exchange(other.semaphore_, nullptr)),
-      units_(std::exchange(other.units_, 0)) {}
-
-FairSemaphore::Reservation& FairSemaphore::Reservation::operator=(Reservation&& other) noexcept {
-  if (this != &other) {
-    Release();
-    semaphore_ = std::exchange(other.semaphore_, nullptr);
-    units_ = std::exchange(other.units_, 0);
-  }
-  return *this;
-}
-
 void FairSemaphore::Reservation::Release() {
   FairSemaphore* semaphore = std::exchange(semaphore_, nullptr);
   const int64_t units = std::exchange(units_, 0);

@@ -26,8 +26,11 @@ class FairSemaphore {
   class Reservation {
    public:
     Reservation() = default;
-    Reservation(Reservation&& other) noexcept;
-    Reservation& operator=(Reservation&& other) noexcept;
+    Reservation(Reservation&& other) noexcept { Swap(other); }
+    Reservation& operator=(Reservation other) noexcept {
+      Swap(other);
+      return *this;
+    }
     ~Reservation() { Release(); }
 
     int64_t units() const { return units_; }
@@ -37,6 +40,10 @@ class FairSemaphore {
    private:
     friend class FairSemaphore;
     Reservation(FairSemaphore* semaphore, int64_t units) : semaphore_(semaphore), units_(units) {}
+    void Swap(Reservation& other) noexcept {
+      std::swap(semaphore_, other.semaphore_);
+      std::swap(units_, other.units_);
+    }
 
     FairSemaphore* semaphore_ = nullptr;
     int64_t units_ = 0;

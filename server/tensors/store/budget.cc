@@ -4,24 +4,6 @@
 
 namespace sparsefw::server {
 
-Budget::Reservation::Reservation(std::shared_ptr<Budget> budget, int64_t amount)
-    : budget_(std::move(budget)), amount_(amount) {}
-
-Budget::Reservation::Reservation(Reservation&& other) noexcept
-    : budget_(std::move(other.budget_)),
-      joined_(std::move(other.joined_)),
-      amount_(std::exchange(other.amount_, 0)) {}
-
-Budget::Reservation& Budget::Reservation::operator=(Reservation&& other) noexcept {
-  if (this != &other) {
-    ShrinkTo(0);
-    budget_ = std::move(other.budget_);
-    joined_ = std::move(other.joined_);
-    amount_ = std::exchange(other.amount_, 0);
-  }
-  return *this;
-}
-
 void Budget::Reservation::ShrinkTo(int64_t amount) {
   if (budget_ == nullptr || amount >= amount_) return;
   budget_->used_.fetch_sub(amount_ - amount, std::memory_order_relaxed);

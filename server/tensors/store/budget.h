@@ -20,8 +20,11 @@ class Budget : public std::enable_shared_from_this<Budget> {
   class Reservation {
    public:
     Reservation() = default;
-    Reservation(Reservation&& other) noexcept;
-    Reservation& operator=(Reservation&& other) noexcept;
+    Reservation(Reservation&& other) noexcept { Swap(other); }
+    Reservation& operator=(Reservation other) noexcept {
+      Swap(other);
+      return *this;
+    }
     ~Reservation() { ShrinkTo(0); }
 
     int64_t amount() const { return amount_; }
@@ -34,7 +37,13 @@ class Budget : public std::enable_shared_from_this<Budget> {
 
    private:
     friend class Budget;
-    Reservation(std::shared_ptr<Budget> budget, int64_t amount);
+    Reservation(std::shared_ptr<Budget> budget, int64_t amount)
+        : budget_(std::move(budget)), amount_(amount) {}
+    void Swap(Reservation& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(joined_, other.joined_);
+      std::swap(amount_, other.amount_);
+    }
 
     std::shared_ptr<Budget> budget_;
     std::vector<std::shared_ptr<Budget>> joined_;
