@@ -96,14 +96,6 @@ FieldPlace<Message> MutableField(Message& message, std::string_view path) {
   }
 }
 
-double NumberIn(const FieldPlace<const Message>& place) {
-  return place.message->GetReflection()->GetDouble(*place.message, place.field);
-}
-
-void SetNumber(const FieldPlace<Message>& place, double value) {
-  place.message->GetReflection()->SetDouble(place.message, place.field, value);
-}
-
 int64_t IntegerIn(const FieldPlace<const Message>& place) {
   const auto& [message, field] = place;
   const google::protobuf::Reflection& reflection = *message->GetReflection();

@@ -35,8 +35,6 @@ FieldPlace<const google::protobuf::Message> FieldIfSet(const google::protobuf::M
 FieldPlace<google::protobuf::Message> MutableField(google::protobuf::Message& message,
                                                    std::string_view path);
 
-double NumberIn(const FieldPlace<const google::protobuf::Message>& place);
-void SetNumber(const FieldPlace<google::protobuf::Message>& place, double value);
 int64_t IntegerIn(const FieldPlace<const google::protobuf::Message>& place);
 void SetInteger(const FieldPlace<google::protobuf::Message>& place, int64_t value);
 // An enum by the names of its values: the index of the one that the field has, in `names`. The
@@ -67,7 +65,7 @@ absl::StatusOr<bool> ReadOption(const FieldPlace<const google::protobuf::Message
     SPARSEFW_ASSIGN_OR_RETURN(const int choice, ChoiceIn(place, path, NamesOf<Value>()));
     *value = static_cast<Value>(choice);
   } else if constexpr (std::is_floating_point_v<Value>) {
-    *value = NumberIn(place);
+    *value = place.message->GetReflection()->GetDouble(*place.message, place.field);
   } else {
     *value = static_cast<Value>(IntegerIn(place));
   }
@@ -82,7 +80,7 @@ void WriteOption(google::protobuf::Message& message, std::string_view path, Valu
   if constexpr (std::is_enum_v<Value>) {
     SetChoice(place, NameOf(value));
   } else if constexpr (std::is_floating_point_v<Value>) {
-    SetNumber(place, value);
+    place.message->GetReflection()->SetDouble(place.message, place.field, value);
   } else {
     SetInteger(place, static_cast<int64_t>(value));
   }
