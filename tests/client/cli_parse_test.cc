@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "client/cpp/cli/exit_code.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "tests/client/client_fixture.h"
 
 namespace sparsefw::client {

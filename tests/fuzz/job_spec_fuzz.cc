@@ -1,5 +1,4 @@
 // Requests about jobs as they come from the wire: parsed, converted, checked, converted back.
-#include <string>
 
 #include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"

@@ -1,6 +1,5 @@
 // The file of tenants.
 #include <cmath>
-#include <string>
 
 #include "server/identity/tenants.h"
 #include "sparsefw/reason.h"

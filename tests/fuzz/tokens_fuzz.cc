@@ -1,5 +1,4 @@
 // The file of tokens.
-#include <string>
 
 #include "server/identity/tenants.h"
 #include "server/identity/tokens.h"

@@ -4,7 +4,6 @@
 #define SPARSEFW_TESTS_TESTING_MASKS_H_
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sparsefw/mask.h"

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <limits>
 #include <numbers>
-#include <utility>
 
 namespace sparsefw::testing {
 namespace {

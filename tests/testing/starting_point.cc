@@ -1,6 +1,5 @@
 #include "tests/testing/starting_point.h"
 
-#include <utility>
 #include <vector>
 
 #include "sparsefw/status_macros.h"

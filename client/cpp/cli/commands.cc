@@ -17,7 +17,6 @@
 #include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
-#include "client/cpp/cli/output/sweep_result.h"
 #include "client/cpp/cli/session.h"
 #include "client/cpp/cli/trace.h"
 #include "nlohmann/json.hpp"

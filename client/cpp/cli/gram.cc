@@ -1,5 +1,4 @@
 // `gram`: activations up, their Gram matrix down.
-#include <map>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"

@@ -3,7 +3,6 @@
 #include <grpcpp/support/status.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 
 #include "absl/strings/cord.h"

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "client/cpp/src/known_job.h"
 #include "client/cpp/src/rpc.h"
 #include "sparsefw/client/client.h"

@@ -1,7 +1,5 @@
 #include "sparsefw/client/tensor_spec.h"
 
-#include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::client {

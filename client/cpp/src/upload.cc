@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "client/cpp/src/resumable_upload.h"
 #include "client/cpp/src/rpc.h"
 #include "sparsefw/client/client.h"

@@ -13,7 +13,6 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -6,7 +6,6 @@
 // printed. ssyrk is one call over all tokens: the most that the library can reach.
 #include <algorithm>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 

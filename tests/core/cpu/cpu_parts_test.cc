@@ -1,11 +1,7 @@
 // The parts of the CPU engine against the obvious way to compute the same.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <optional>
-#include <tuple>
-#include <vector>
 
 #include "core/src/cpu/iteration/relaxed_mask.h"
 #include "core/src/cpu/linalg/kernels.h"

@@ -2,7 +2,6 @@
 #include "core/src/cpu/linalg/loss_change.h"
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "core/src/cpu/runtime/cpu_engine.h"

@@ -1,5 +1,4 @@
 // Screened iterations are the unscreened ones: the same vertices, ties included.
-#include <bit>
 #include <memory>
 #include <string>
 #include <tuple>

@@ -1,8 +1,6 @@
 // Weights that are read where the caller has them: the same iterates as with a copy.
 #include <cmath>
-#include <memory>
 #include <tuple>
-#include <vector>
 
 #include "core/src/linalg/scaled_layer.h"
 #include "gtest/gtest.h"

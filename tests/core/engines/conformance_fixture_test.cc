@@ -5,7 +5,6 @@
 // easier.
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <tuple>

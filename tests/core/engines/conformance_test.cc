@@ -1,10 +1,8 @@
 // Every engine against the reference: the same losses, gaps and certificates,
 // the same masks, for every pattern, dtype, shape, step rule and alpha.
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "sparsefw/problem.h"

@@ -7,8 +7,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "sparsefw/backend.h"

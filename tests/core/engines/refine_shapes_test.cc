@@ -3,7 +3,6 @@
 // 1-swap optimal by the formula for every exchange.
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "core/src/frank_wolfe/swap_tolerance.h"

@@ -1,5 +1,4 @@
 // Which weights are kept where the relaxed mask does not decide: all engines alike.
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/core/engines/engine_kinds.h"

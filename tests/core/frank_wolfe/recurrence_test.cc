@@ -2,7 +2,6 @@
 // the window of scores.
 #include "core/src/frank_wolfe/recurrence.h"
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 

@@ -1,6 +1,5 @@
 #include "core/src/linalg/blas.h"
 
-#include <cmath>
 #include <cstring>
 #include <tuple>
 

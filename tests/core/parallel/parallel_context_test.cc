@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

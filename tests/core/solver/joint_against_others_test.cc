@@ -2,7 +2,6 @@
 // starts from: on all layers of the fixture and on synthetic ones, for every pattern.
 #include <algorithm>
 #include <cctype>
-#include <limits>
 #include <string>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,6 +1,5 @@
 // The joint search through Solve: its starts, what it is compared with, limits, refusals.
 #include <algorithm>
-#include <cmath>
 #include <random>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "core/src/select/selection.h"

@@ -4,8 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <thread>
-
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "health.grpc.pb.h"

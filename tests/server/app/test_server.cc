@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
-#include <thread>
 
 #include "google/rpc/status.pb.h"
 #include "sparsefw/crc32c.h"

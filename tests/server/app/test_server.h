@@ -3,7 +3,6 @@
 #define SPARSEFW_TESTS_SERVER_APP_TEST_SERVER_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

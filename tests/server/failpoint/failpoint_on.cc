@@ -17,7 +17,6 @@
 #include <cstring>
 #include <map>
 #include <new>
-#include <set>
 #include <string>
 
 #include "absl/strings/numbers.h"

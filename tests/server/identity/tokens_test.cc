@@ -1,6 +1,5 @@
 #include "server/identity/tokens.h"
 
-#include <concepts>
 #include <string>
 
 #include "gtest/gtest.h"

@@ -1,7 +1,6 @@
 // Cancelling against everything else that may happen to a job at the same moment: its
 // acceptance, start, progress, deadline, end, return to the queue and the drain; over
 // several processes on one durable store. Meant for ThreadSanitizer.
-#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>

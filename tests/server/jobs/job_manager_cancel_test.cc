@@ -1,6 +1,5 @@
 // Cancelling in every state, deadlines, draining, and the end of the manager.
 #include <atomic>
-#include <string>
 #include <thread>
 
 #include "server/jobs/scheduling/scheduler.h"

@@ -1,6 +1,5 @@
 // The end of a manager with a durable store: its drain, and a disk that is full.
 #include <atomic>
-#include <string>
 #include <thread>
 
 #include "tests/server/jobs/recovery_fixture.h"

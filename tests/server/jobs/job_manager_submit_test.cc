@@ -1,5 +1,4 @@
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <random>
@@ -7,7 +6,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 

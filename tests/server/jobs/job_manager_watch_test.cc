@@ -4,7 +4,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -1,8 +1,5 @@
 #include "server/net/listen_sockets.h"
 
-#include <string>
-
-#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/matchers.h"

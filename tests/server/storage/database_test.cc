@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <atomic>
 #include <filesystem>
 #include <string>
 #include <thread>

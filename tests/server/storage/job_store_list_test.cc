@@ -1,6 +1,5 @@
 // Stores of jobs: lists. job_store_test.cc says of which stores.
 #include <string>
-#include <vector>
 
 #include "tests/server/storage/job_store_fixture.h"
 

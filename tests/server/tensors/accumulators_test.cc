@@ -1,7 +1,6 @@
 #include "server/tensors/uploads/accumulators.h"
 
 #include <memory>
-#include <utility>
 
 #include "gtest/gtest.h"
 #include "sparsefw/reason.h"

@@ -1,11 +1,9 @@
 // Tensors over restarts: what survives, what is swept, what is found damaged.
-#include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/tensors/store/spool_match.h"

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"

@@ -2,7 +2,6 @@
 #include "server/tensors/catalog/tensor_catalog.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>

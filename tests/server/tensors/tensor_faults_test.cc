@@ -5,7 +5,6 @@
 #include <csignal>
 #include <memory>
 #include <new>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"

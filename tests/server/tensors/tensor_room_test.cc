@@ -1,6 +1,4 @@
 // Places among the tensors, of all and of a tenant; room that is held for results.
-#include <string>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/server/tensors/store_fixture.h"

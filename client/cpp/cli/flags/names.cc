@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "client/cpp/cli/exit_code.h"
 #include "google/protobuf/generated_enum_reflection.h"
 #include "sparsefw/client/enum_names.h"

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_CLIENT_CLI_SUBMIT_FLAGS_H_
 #define SPARSEFW_CLIENT_CLI_SUBMIT_FLAGS_H_
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 #include <numbers>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "core/src/linalg/blas.h"

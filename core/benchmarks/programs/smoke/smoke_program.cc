@@ -10,7 +10,6 @@
 #include <functional>
 #include <iostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/benchmarks/programs/smoke/smoke.h"

@@ -1,7 +1,5 @@
 #include "server/app/observe/job_counts.h"
 
-#include <memory>
-
 #include "gtest/gtest.h"
 #include "tests/server/jobs/job_test_util.h"
 

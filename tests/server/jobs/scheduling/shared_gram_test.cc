@@ -2,7 +2,6 @@
 #include "server/jobs/scheduling/shared_gram.h"
 
 #include <future>
-#include <stdexcept>
 #include <thread>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // JobSpec to and from the wire.
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 #include "server/fields/option_fields.h"

@@ -1,5 +1,4 @@
 // CreateJob, GetJob, CancelJob, DeleteJob: with the real solver.
-#include <cmath>
 #include <cstring>
 #include <thread>
 

@@ -1,8 +1,6 @@
 // The one-call form.
-#include <cstring>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "sparsefw/mask.h"
