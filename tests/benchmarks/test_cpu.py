@@ -170,35 +170,3 @@ def test_programs_refuse_what_they_cannot_measure(bin_folder, tmp_path, flags, m
     flags = {key: layer if value == "LAYER" else value for key, value in flags.items()}
     with pytest.raises(ProgramError, match=message):
         run_json(bin_folder, "sparsefw-bench-solve", flags)
-
-
-def test_accuracy_compares_with_the_reference(bin_folder, tmp_path):
-    out = tmp_path / "accuracy.json"
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "core/benchmarks/cpu/accuracy.py"), "--bin", str(bin_folder),
-         "--rows", "64", "--cols", "48", "--iterations", "60", "--out", str(out)],
-        capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    settings = json.loads(out.read_text())["settings"]
-    assert len(settings) == 6 and len(done.stdout.splitlines()) == 6
-    for setting in settings:
-        assert set(setting["relative_difference"]) == {"10", "50", "60"}
-        assert setting["reference"]["60"] < setting["reference"]["10"]
-        assert max(setting["relative_difference"].values()) < 1e-9  # float64, both
-
-
-def test_schedules_measure_every_rule_on_layers_and_files(bin_folder, tmp_path):
-    out = tmp_path / "schedules.json"
-    layer = ROOT / "tests/fixtures/minilm/encoder.layer.0.attention.self.query.safetensors"
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "core/benchmarks/cpu/schedules.py"), "--bin", str(bin_folder),
-         "--layers", f"64,{layer}", "--alphas", "0.9", "--iterations", "5", "--out", str(out)],
-        capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    synthetic, real = json.loads(out.read_text(encoding="utf-8"))["settings"]
-    assert (synthetic["layer"], real["layer"]) == ("64", "encoder.layer.0.attention.self.query")
-    for setting in (synthetic, real):
-        runs = setting["runs"]
-        assert [run["rule"] for run in runs] == ["open-loop", "line-search", "auto"] * 2
-        assert all(run["processor_seconds"] > 0 and run["best"] <= 1 for run in runs)
-        assert runs[4]["best"] <= runs[1]["best"], "swaps after the same iterations"

@@ -194,9 +194,9 @@ def _read_lines(process, lines):
     lines.put(None)
 
 
-def timed_iterations(bin_folder, layer, threads, request, device="cpu", seconds=86400.0):
+def timed_iterations(bin_folder, layer, threads, request, seconds=86400.0):
     """The runs of a case "iterations" of sparsefw-bench-device, in a process of its own."""
-    command = [Path(bin_folder) / "sparsefw-bench-device", "--device", device, "--layer", layer,
+    command = [Path(bin_folder) / "sparsefw-bench-device", "--device", "cpu", "--layer", layer,
                "--threads", str(threads)]
     with LineProgram(command, seconds) as program:
         case = {"measure": "iterations", "warm_up": 0, "all_seconds": request["seconds"], **request}
