@@ -51,7 +51,9 @@ CpuWork OnCpuAlone(const SweepPoint& point, const Backend& device) {
 
 }  // namespace
 
-bool SharesGram(const JobSpec& spec) { return spec.options.shrinkage == 0; }
+bool SharesGram(const JobSpec& spec, const Backend& backend) {
+  return spec.options.shrinkage == 0 || backend.shrinks_gram();
+}
 
 absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
@@ -93,6 +95,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
   const std::vector<SweepPoint> points = PointsOf(spec);
   const bool sweep = points.size() > 1;
   int64_t most = 0;
+  bool host_reads_gram = !backend.shrinks_gram();
   for (const SweepPoint& point : points) {
     const SolveOptions& options = point.options;
     int64_t own = 0;
@@ -115,8 +118,9 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
         uses_engine || sweep ? backend.EstimateHostBytes(rows, cols, request) : int64_t{0};
     const int64_t both = sweep ? own + engine : std::max(own, engine);
     most = std::max(most, second_start ? JointStartBytes(rows, cols) + both : both);
+    host_reads_gram = host_reads_gram || own > 0 || second_start;
   }
-  const bool shrunk = spec.options.shrinkage > 0;
+  const bool shrunk = spec.options.shrinkage > 0 && host_reads_gram;
   return most + KeptBytes(spec, rows, cols) +
          (shrunk ? cols * cols * static_cast<int64_t>(SizeOf(gram)) : 0);
 }
@@ -137,7 +141,8 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
             point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
         .sparsegpt = point.options.sparsegpt,
         .pattern = point.pattern,
-        .device_gram = SharesGram(spec),
+        .device_gram = SharesGram(spec, backend),
+        .shrinks = spec.options.shrinkage > 0,
         .weights = weights.dtype,
         .gram = gram,
         .product_precision = points.front().options.product_precision};

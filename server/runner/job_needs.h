@@ -22,9 +22,9 @@ absl::StatusOr<std::vector<const Backend*>> PlaceJob(const JobSpec& spec,
                                                      const std::vector<const Backend*>& usable,
                                                      const std::vector<const Backend*>& otherwise);
 
-// Whether it reads the Gram as it was uploaded, and so the copy on the device that other jobs
-// use. With a shrinkage it has one of its own.
-bool SharesGram(const JobSpec& spec);
+// Whether engines of `backend` read the Gram as it was uploaded, and so the copy on the device that
+// other jobs use. With a shrinkage they make one of their own from it, or take one from the host.
+bool SharesGram(const JobSpec& spec, const Backend& backend);
 
 // Floating-point operations of all points of the job on a weight of [rows, cols], for
 // JobRunner::Inputs::cost: the leading terms of the dense products, and for every step

@@ -179,7 +179,7 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
   needs.results = ResultRoom(spec, *inputs.weight);
   if (backend.has_device_memory()) {
     needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram);
-    if (SharesGram(spec)) needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
+    if (SharesGram(spec, backend)) needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
   }
   return needs;
 }

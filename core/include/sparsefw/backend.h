@@ -63,6 +63,9 @@ struct EngineProblem {
   // `gram` on the device of the engine, which reads it there instead. Null: an
   // engine whose device has its own memory uploads it when it is loaded first.
   const DeviceGram* device_gram = nullptr;
+  // Above 0: G is (1 - shrinkage) G + shrinkage diag(G) of these, each entry rounded once to their
+  // dtype. Only for engines of a backend that shrinks_gram.
+  double shrinkage = 0;
 };
 
 // State of the relaxed iterate after Step. All of them belong to the same
@@ -250,6 +253,7 @@ struct MemoryRequest {
   SparseGptOptions sparsegpt = {};
   Pattern pattern = {};      // with SparseGPT: its groups are chosen whole
   bool device_gram = false;  // EngineProblem::device_gram is given; not counted then
+  bool shrinks = false;      // EngineProblem::shrinkage is: a G of its own beside device_gram
   DType weights = DType::kF32;
   DType gram = DType::kF32;
   ProductPrecision product_precision = ProductPrecision::kFloat32;
@@ -273,6 +277,9 @@ class Backend {
   virtual bool has_device_memory() const { return false; }
   // Whether its engines take EngineProblem::choice, which saves a pass of the host over W.
   virtual bool chooses_start() const { return false; }
+  // Whether its engines take EngineProblem::shrinkage, which saves the host a copy of G, and leaves
+  // them the device_gram of others.
+  virtual bool shrinks_gram() const { return false; }
   // OK where its engines have Prune. Otherwise SparseGPT and ALPS run on the CPU, and the
   // message, a clause, says why. The first call may open a library.
   virtual absl::Status CheckPrune() const { return absl::UnimplementedError("it runs on the CPU"); }

@@ -25,7 +25,8 @@ struct Problem {
   Pattern pattern;
   ConstMatrixView saliency;         // optional [d_out, d_in], F32: the caller's own
   const Mask* warm_mask = nullptr;  // optional [d_out, d_in]: meets the pattern exactly
-  // Optional: gram, uploaded by the backend that solves this. Not read with a shrinkage.
+  // Optional: gram, uploaded by the backend that solves this. With a shrinkage it is read only
+  // where the backend shrinks_gram.
   const DeviceGram* device_gram = nullptr;
   // The caller has checked the values of weights, gram and saliency before, with
   // ValidateFinite and ValidateGram: they are not read again for that.

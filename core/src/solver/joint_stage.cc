@@ -44,7 +44,9 @@ absl::StatusOr<std::optional<alps::PrunedLayer>> OtherStart(const SolveState& st
   if (state.options.method == Method::kAlps) return std::nullopt;
   const ParallelContext limited(state.options.threads, state.given.stop,
                                 [&] { return !state.limits.TimeForLosses(kLossesToSearch); });
-  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(state.problem, kShortAlps, limited);
+  const absl::StatusOr<Problem> problem = ShrunkProblem(state, limited);
+  if (!problem.ok()) return std::nullopt;
+  absl::StatusOr<alps::PrunedLayer> pruned = alps::Prune(*problem, kShortAlps, limited);
   if (!pruned.ok()) return std::nullopt;
   const absl::StatusOr<double> loss = state.engine->LossOfWeights(pruned->weights);
   if (absl::IsCancelled(loss.status())) return std::nullopt;

@@ -14,10 +14,11 @@ absl::StatusOr<PrunedWeights> PruneOnHost(const SolveState& state) {
   const SolveOptions& options = state.options;
   const ParallelContext limited(options.threads, state.given.stop,
                                 [&] { return state.limits.past_deadline(); });
+  SPARSEFW_ASSIGN_OR_RETURN(const Problem problem, ShrunkProblem(state, limited));
   if (options.method == Method::kSparseGpt) {
-    return sparsegpt::Prune(state.problem, options.sparsegpt, limited);
+    return sparsegpt::Prune(problem, options.sparsegpt, limited);
   }
-  SPARSEFW_ASSIGN_OR_RETURN(alps::PrunedLayer pruned, alps::Prune(state.problem, {}, limited));
+  SPARSEFW_ASSIGN_OR_RETURN(alps::PrunedLayer pruned, alps::Prune(problem, {}, limited));
   return PrunedWeights{std::move(pruned.mask), std::move(pruned.weights), alps::kDamping};
 }
 

@@ -17,7 +17,7 @@ namespace sparsefw {
 // shrinkage and one engine. Each part is filled by the first solve that needs it.
 struct LayerCache {
   bool reused = false;              // more solves of this layer follow
-  ShrunkGram shrunk;                // what the engine reads as G, where there is a shrinkage
+  ShrunkGram shrunk;                // what the host reads as G, where there is a shrinkage
   std::unique_ptr<Engine> engine;   // may be loaded again, with the same W and G
   std::optional<double> full_loss;  // ||WX||^2
   Mask warm;                        // the latest warm start ...

@@ -61,6 +61,19 @@ absl::Status MeasureUnshrunk(SolveState& state) {
 
 }  // namespace
 
+absl::StatusOr<Problem> ShrunkProblem(const SolveState& state, const ParallelContext& parallel) {
+  Problem problem = state.problem;
+  if (state.options.shrinkage == 0) return problem;
+  ShrunkGram& shrunk = state.given.cache.shrunk;
+  SPARSEFW_RETURN_IF_ERROR(parallel.Run([&] {
+    if (shrunk.empty()) shrunk = ShrunkGram(problem.gram, state.options.shrinkage);
+    return absl::OkStatus();
+  }));
+  problem.gram = shrunk.view();
+  problem.device_gram = nullptr;  // which is the given one
+  return problem;
+}
+
 absl::StatusOr<double> TimedLoss(SolveState& state, const Mask& mask) {
   const absl::Time begin = state.limits.now();
   SPARSEFW_ASSIGN_OR_RETURN(const double loss, state.engine->Loss(mask));

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/src/parallel/parallel_context.h"
 #include "core/src/solver/limits.h"
 #include "core/src/solver/solve_run.h"
 #include "sparsefw/solver.h"
@@ -26,10 +27,12 @@ struct SolveState {
   SolveState& operator=(const SolveState&) = delete;
 
   bool one_shot() const { return options.method != Method::kSparseFw; }
+  // EngineProblem::shrinkage.
+  double engine_shrinkage() const { return given.backend.shrinks_gram() ? options.shrinkage : 0; }
 
   const SolveContext& given;
   const SolveOptions options;  // without kAuto
-  Problem problem;             // from the warm start on with the shrunk gram
+  Problem problem;  // from the warm start on with the shrunk gram, unless the engine shrinks it
   Limits limits;
   Engine* engine = nullptr;  // of the cache
   Mask warm;
@@ -43,6 +46,11 @@ struct SolveState {
   int64_t last_report = -1;       // its iteration
   double threshold_residual = 0;  // at the last report
 };
+
+// The problem with the shrunk gram, for what the host reads: a copy, since others may read the
+// caller's, which the first call makes and the cache keeps.
+// Errors: Cancelled, by the limits of `parallel`
+absl::StatusOr<Problem> ShrunkProblem(const SolveState& state, const ParallelContext& parallel);
 
 // Engine::Loss, whose time the limits learn.
 absl::StatusOr<double> TimedLoss(SolveState& state, const Mask& mask);

@@ -20,15 +20,6 @@ SaliencyOptions SaliencyOf(const SolveOptions& options) {
   return saliency;
 }
 
-// Into a copy, since others may read the caller's.
-void UseShrunkGram(SolveState& state) {
-  if (state.options.shrinkage == 0) return;
-  ShrunkGram& shrunk = state.given.cache.shrunk;
-  if (shrunk.empty()) shrunk = ShrunkGram(state.problem.gram, state.options.shrinkage);
-  state.problem.gram = shrunk.view();
-  state.problem.device_gram = nullptr;  // which is the given one
-}
-
 // What the engine is loaded with beside the masks.
 struct Start {
   SaliencySource saliency;
@@ -88,7 +79,8 @@ absl::Status LoadEngine(SolveState& state, const Start& start) {
                              .fixed = &state.fixed,
                              .choice = start.choice ? &*start.choice : nullptr,
                              .reused = cache.reused,
-                             .device_gram = state.problem.device_gram});
+                             .device_gram = state.problem.device_gram,
+                             .shrinkage = state.engine_shrinkage()});
 }
 
 // The warm start is the first mask there is.
@@ -125,7 +117,9 @@ absl::Status FindWarmStart(SolveState& state) {
   const absl::Status chosen = parallel.Run([&] {
     SPARSEFW_RETURN_IF_ERROR(ValidateProblem(state.problem));
     SPARSEFW_RETURN_IF_ERROR(limits.CheckBeforeMask());
-    UseShrunkGram(state);
+    if (state.engine_shrinkage() == 0) {
+      SPARSEFW_ASSIGN_OR_RETURN(state.problem, ShrunkProblem(state, parallel));
+    }
     return ChooseMasks(state, start);
   });
   SPARSEFW_RETURN_IF_ERROR(chosen);

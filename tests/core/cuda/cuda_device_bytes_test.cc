@@ -62,6 +62,12 @@ std::vector<Case> Cases() {
       {"joint_tall", 3000, 96, whole, {.joint = true, .weights = DType::kBF16}},
       {"all", 690, 640, whole, {.swaps = true, .reconstruct = true, .gram = DType::kF64}},
       {"sweep", 640, 640, per_row, {.sweep = true}},
+      {"shrunk", 640, 640, per_row, {.shrinks = true}},
+      {"shrunk_f64_gram",
+       125,
+       940,
+       per_row,
+       {.iterates = false, .shrinks = true, .gram = DType::kF64}},
       {"one_shot", 640, 640, per_row, {.iterates = false}},
       {"one_shot_tall", 30000, 24, whole, {.iterates = false, .weights = DType::kBF16}},
       {"sweep_tall", 6000, 96, whole, {.sweep = true}},
@@ -106,6 +112,7 @@ absl::Status Work(Engine& engine, const testing::StartingPoint& start, const Dev
   EngineProblem problem = start.problem();
   problem.reused = request.sweep;
   problem.device_gram = gram;
+  problem.shrinkage = request.shrinks ? 0.25 : 0;
   const std::vector<double> ones(static_cast<size_t>(start.weights.cols()), 1.0);
   SPARSEFW_ASSIGN_OR_RETURN(
       problem.saliency, MakeSaliencySource(start.weights, ones, {.method = SaliencyMethod::kRia}));

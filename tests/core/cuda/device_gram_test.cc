@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/src/solver/shrunk_gram.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sparsefw/solver.h"
@@ -95,20 +96,33 @@ TEST_P(DeviceGramTest, GivesTheSameBits) {
   }
 }
 
-// What is on the device is the Gram as it was given.
+// What is on the device is the Gram as it was given. Engines shrink it with the bits of the host's
+// copy, which is given here. The joint search begins with work of the host, on such a copy.
 TEST_P(DeviceGramTest, WithAShrinkageTheEngineHasItsOwn) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto gram, backend_->UploadGram(gram_.view(), nullptr));
-  const auto run = [&](const DeviceGram* device_gram) {
-    problem_.device_gram = device_gram;
+  EXPECT_EQ(backend_->shrinks_gram(), gram != nullptr);
+  const ShrunkGram copy(gram_.view(), 0.3);
+  for (const bool joint : {false, true}) {
+    SCOPED_TRACE(joint);
     SolveOptions options = Options();
-    options.shrinkage = 0.25;
-    return Solve(problem_, options, *backend_, nullptr, nullptr);
-  };
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult from_host, run(nullptr));
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult from_device, run(gram.get()));
-  ExpectSame(from_device, from_host);
-  SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult plain, Run(gram.get()));
-  EXPECT_NE(from_device.full_loss, plain.full_loss);
+    if (joint) options.method = Method::kWanda;
+    options.joint = joint;
+    options.reconstruct = !joint;
+    const auto run = [&](ConstMatrixView view, const DeviceGram* device_gram, double shrinkage) {
+      problem_.gram = view;
+      problem_.device_gram = device_gram;
+      options.shrinkage = shrinkage;
+      return Solve(problem_, options, *backend_, nullptr, nullptr);
+    };
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult expected, run(copy.view(), nullptr, 0));
+    for (const DeviceGram* device_gram : {static_cast<const DeviceGram*>(nullptr), gram.get()}) {
+      SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult shrunk, run(gram_.view(), device_gram, 0.3));
+      ExpectSame(shrunk, expected);
+      EXPECT_TRUE(shrunk.unshrunk.has_value());
+    }
+    SPARSEFW_ASSERT_OK_AND_ASSIGN(const SolveResult plain, run(gram_.view(), gram.get(), 0));
+    EXPECT_NE(expected.full_loss, plain.full_loss);
+  }
 }
 
 TEST_P(DeviceGramTest, SweepsUseItForEveryPoint) {

@@ -90,7 +90,7 @@ def test_one_upload_a_device_for_all_jobs_of_a_gram(server, rpc, folder):
     weight = rpc.upload(layer.weight, "weight")
     specs = [spec_of(weight, gram, sparsity=0.5),
              spec_of(weight, gram, sparsity=0.7),
-             spec_of(weight, gram, refine=job_pb2.Refine(swaps=True)),
+             spec_of(weight, gram, shrinkage=0.25, refine=job_pb2.Refine(swaps=True)),
              spec_of(weight, gram, reconstruct=True, return_pruned_weight=True)] * 2
     waiting = [create(rpc, spec) for spec in specs]
     for name in blockers:

@@ -35,11 +35,14 @@ class SomeDevice final : public Backend {
   }
   int64_t EstimateHostBytes(int64_t, int64_t, const MemoryRequest&) const override { return 7000; }
   int64_t EstimateDeviceBytes(int64_t, int64_t, const MemoryRequest& request) const override {
-    return request.device_gram ? 1000 : 1000 + kGramBytes;
+    return 1000 + (request.device_gram ? 0 : kGramBytes) + (request.shrinks ? kShrunkBytes : 0);
   }
   int64_t DeviceGramBytes(int64_t, DType) const override { return kGramBytes; }
+  bool shrinks_gram() const override { return shrinks; }
 
   static constexpr int64_t kGramBytes = 300;
+  static constexpr int64_t kShrunkBytes = 7;
+  bool shrinks = false;
 };
 
 class SolverRunnerTest : public ::testing::Test {
@@ -117,7 +120,7 @@ TEST_F(SolverRunnerTest, TheResultHasItsRoomFromTheStart) {
 }
 
 TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
-  const SomeDevice device;
+  SomeDevice device;
   SolverRunnerOptions options;
   options.backends = options.default_backends = {&device};
   options.solve_memory_bytes = 7000 + kCols * kCols * 4;
@@ -127,10 +130,24 @@ TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
   EXPECT_EQ(shared.gram_bytes, SomeDevice::kGramBytes);
   job_.spec.options.shrinkage = 0.5;
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed own, runner_->Check(job_.spec, {}));
-  EXPECT_EQ(own.bytes, 1000 + SomeDevice::kGramBytes);
+  EXPECT_EQ(own.bytes, 1000 + SomeDevice::kGramBytes + SomeDevice::kShrunkBytes);
   EXPECT_EQ(own.gram_bytes, 0);
   // On the host too.
   --options.solve_memory_bytes;
+  runner_ = std::make_unique<SolverRunner>(store_.get(), options);
+  EXPECT_THAT(runner_->Check(job_.spec, {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "[4, 16]"));
+  job_.spec.options.shrinkage = 0;
+  EXPECT_THAT(runner_->Check(job_.spec, {}), IsOk());
+  // A device that shrinks makes it from the one that jobs share, and the host has none but for its
+  // own methods.
+  device.shrinks = true;
+  job_.spec.options.shrinkage = 0.5;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed both, runner_->Check(job_.spec, {}));
+  EXPECT_EQ(both.bytes, 1000 + SomeDevice::kShrunkBytes);
+  EXPECT_EQ(both.gram_bytes, SomeDevice::kGramBytes);
+  job_.spec.options.joint = true;
+  options.solve_memory_bytes = 7000 + JointStartBytes(kRows, kCols);
   runner_ = std::make_unique<SolverRunner>(store_.get(), options);
   EXPECT_THAT(runner_->Check(job_.spec, {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "[4, 16]"));

@@ -30,6 +30,16 @@ __global__ void ConvertKernel(RawMatrix matrix, double factor, Real* out, int64_
   out[row * stride + col] = static_cast<Real>(value);
 }
 
+// With the operations of core/src/solver/shrunk_gram.cc, and so with its bits.
+template <typename Value>
+__global__ void ShrinkKernel(RawMatrix gram, double factor, Value* out) {
+  const int64_t row = blockIdx.x;
+  const int64_t col = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+  if (col >= gram.cols) return;
+  const double value = gram.At(row * gram.cols + col);
+  out[row * gram.cols + col] = static_cast<Value>(row == col ? value : factor * value);
+}
+
 __device__ void LoadEight(const float* from, float (&values)[kOperandEntries]) {
 #pragma unroll
   for (int part = 0; part < kOperandEntries / kChunk<float>; ++part) {
@@ -119,6 +129,16 @@ CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64
 SPARSEFW_INSTANTIATE(float)
 SPARSEFW_INSTANTIATE(double)
 #undef SPARSEFW_INSTANTIATE
+
+CudaError LaunchShrink(const RawMatrix& gram, double shrinkage, void* out, cudaStream_t stream) {
+  const auto launch = [&]<typename Value>(Value* values) {
+    const int64_t blocks = (gram.cols + kBlockThreads - 1) / kBlockThreads;
+    return Launch(ShrinkKernel<Value>, {.blocks_x = gram.rows, .blocks_y = blocks}, stream, gram,
+                  1 - shrinkage, values);
+  };
+  return gram.dtype == DType::kF64 ? launch(static_cast<double*>(out))
+                                   : launch(static_cast<float*>(out));
+}
 
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream) {

@@ -25,6 +25,10 @@ template <bool kSymmetric = false, typename Real>
 CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64_t stride,
                         cudaStream_t stream);
 
+// out [cols, cols], of gram's dtype (F32, F64): (1 - shrinkage) gram, each entry a product in
+// float64 that is rounded once, with gram's own diagonal. `out` may be gram.data.
+CudaError LaunchShrink(const RawMatrix& gram, double shrinkage, void* out, cudaStream_t stream);
+
 // values [count], a multiple of 8, times out.factor.
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream);

@@ -56,7 +56,8 @@ int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request) {
                              : SparseGptDeviceBytes(rows, cols, request.pattern, request.sparsegpt);
   const int64_t pruned =
       request.prunes ? std::max(method, LossBytes(rows, cols, /*of_weights=*/true)) : int64_t{0};
-  const int64_t gram = request.device_gram ? 0 : CudaGramBytes(cols, request.gram);
+  const bool shared = request.device_gram && !request.shrinks;
+  const int64_t gram = shared ? 0 : CudaGramBytes(cols, request.gram);
   const int64_t weights = rows * cols * static_cast<int64_t>(SizeOf(request.weights));
   return WorkspaceBytes(rows, cols) + gram + weights + DeviceSaliency::Bytes(rows, cols) +
          std::max(pruned, chosen == Precision::kFloat64 ? LargestStage<double>(rows, cols, request)

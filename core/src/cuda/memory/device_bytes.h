@@ -10,8 +10,8 @@ namespace sparsefw::cuda {
 
 // The stage that holds most: the loading of W and G, the iteration with its
 // dense products or with a loss, swaps, reconstruction, the loss of weights, SparseGPT or ALPS.
-// cuBLAS' workspace stays through all of them, and so does G as it was given,
-// unless others have it there already; the context of the device, what cuBLAS
+// cuBLAS' workspace stays through all of them, and so does G as it was given or shrunk,
+// unless others have that there already; the context of the device, what cuBLAS
 // allocates for itself and the rounding of the memory pool come on top.
 int64_t PeakBytes(int64_t rows, int64_t cols, const MemoryRequest& request);
 

@@ -5,12 +5,27 @@
 
 namespace sparsefw::cuda {
 
-absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, ConstMatrixView gram,
-                                                                 const StopSignal* stop) {
+absl::StatusOr<std::shared_ptr<CudaGram>> CudaGram::Create(int device) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device));
   std::shared_ptr<CudaGram> result(new CudaGram(device));
   SPARSEFW_ASSIGN_OR_RETURN(result->stream_, CreateStream());
-  SPARSEFW_ASSIGN_OR_RETURN(result->gram_, GivenMatrix::Upload(gram, result->stream_.get(), stop));
+  return result;
+}
+
+absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Upload(int device, ConstMatrixView gram,
+                                                                 const StopSignal* stop,
+                                                                 double shrinkage) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<CudaGram> result, Create(device));
+  SPARSEFW_ASSIGN_OR_RETURN(result->gram_,
+                            GivenMatrix::Upload(gram, result->stream_.get(), stop, shrinkage));
+  return result;
+}
+
+absl::StatusOr<std::shared_ptr<const CudaGram>> CudaGram::Shrunk(const CudaGram& given,
+                                                                 double shrinkage) {
+  SPARSEFW_ASSIGN_OR_RETURN(std::shared_ptr<CudaGram> result, Create(given.device()));
+  SPARSEFW_ASSIGN_OR_RETURN(result->gram_,
+                            GivenMatrix::Shrunk(given.matrix(), shrinkage, result->stream_.get()));
   return result;
 }
 

@@ -1,4 +1,4 @@
-// A Gram matrix on a device as it was given, for any number of engines.
+// A Gram matrix on a device as it was given, for any number of engines, or shrunk, for one.
 #ifndef SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
 #define SPARSEFW_CORE_SRC_CUDA_MEMORY_DEVICE_GRAM_H_
 
@@ -17,10 +17,14 @@ namespace sparsefw::cuda {
 // stream may read it when it is destroyed; its memory is free afterwards.
 class CudaGram final : public DeviceGram {
  public:
-  // Makes `device` the current one of the calling thread.
+  // shrinkage: that of EngineProblem. Makes `device` the current one of the calling thread.
   // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), what went wrong there
   static absl::StatusOr<std::shared_ptr<const CudaGram>> Upload(int device, ConstMatrixView gram,
-                                                                const StopSignal* stop);
+                                                                const StopSignal* stop,
+                                                                double shrinkage = 0);
+  // The same of a gram that is there, which may go afterwards.
+  static absl::StatusOr<std::shared_ptr<const CudaGram>> Shrunk(const CudaGram& given,
+                                                                double shrinkage);
   ~CudaGram() override;
 
   int device() const { return device_; }
@@ -29,6 +33,7 @@ class CudaGram final : public DeviceGram {
 
  private:
   explicit CudaGram(int device) : device_(device) {}
+  static absl::StatusOr<std::shared_ptr<CudaGram>> Create(int device);
 
   const int device_;
   Stream stream_;

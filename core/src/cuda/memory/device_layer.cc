@@ -10,13 +10,32 @@
 
 namespace sparsefw::cuda {
 
-absl::StatusOr<GivenMatrix> GivenMatrix::Upload(ConstMatrixView matrix, cudaStream_t stream,
-                                                const StopSignal* stop) {
-  const int64_t bytes = matrix.size() * static_cast<int64_t>(SizeOf(matrix.dtype()));
+absl::StatusOr<GivenMatrix> GivenMatrix::Create(RawMatrix like, cudaStream_t stream) {
+  const int64_t bytes = like.rows * like.cols * static_cast<int64_t>(SizeOf(like.dtype));
   GivenMatrix result;
   SPARSEFW_ASSIGN_OR_RETURN(result.bytes_, DeviceBuffer<unsigned char>::Create(bytes, stream));
+  result.view_ = like;
+  result.view_.data = result.bytes_.data();
+  return result;
+}
+
+absl::StatusOr<GivenMatrix> GivenMatrix::Upload(ConstMatrixView matrix, cudaStream_t stream,
+                                                const StopSignal* stop, double shrinkage) {
+  SPARSEFW_ASSIGN_OR_RETURN(
+      GivenMatrix result, Create({nullptr, matrix.dtype(), matrix.rows(), matrix.cols()}, stream));
   SPARSEFW_RETURN_IF_ERROR(StagedUpload(matrix, result.bytes_.data(), stream, stop));
-  result.view_ = {result.bytes_.data(), matrix.dtype(), matrix.rows(), matrix.cols()};
+  if (shrinkage > 0) {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchShrink(result.view_, shrinkage, result.bytes_.data(), stream));
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(result.max_abs_, MaxAbs(result.view_, stream));
+  return result;
+}
+
+absl::StatusOr<GivenMatrix> GivenMatrix::Shrunk(const RawMatrix& gram, double shrinkage,
+                                                cudaStream_t stream) {
+  SPARSEFW_ASSIGN_OR_RETURN(GivenMatrix result, Create(gram, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchShrink(gram, shrinkage, result.bytes_.data(), stream));
   SPARSEFW_ASSIGN_OR_RETURN(result.max_abs_, MaxAbs(result.view_, stream));
   return result;
 }

@@ -42,19 +42,26 @@ int64_t LayerBytes(int64_t rows, int64_t cols) {
 absl::StatusOr<double> MaxAbs(const RawMatrix& matrix, cudaStream_t stream);
 inline constexpr int64_t kMaxAbsBytes = 8 * 512;
 
-// A matrix of the host on the device, as it was given: rows without gaps.
+// A matrix of the host on the device, as it was given: rows without gaps. With a shrinkage, that of
+// EngineProblem, what it makes of such a gram. The functions wait for the stream.
+// Transient memory on the device: kMaxAbsBytes.
+// Errors: ResourceExhausted (OUT_OF_MEMORY), what went wrong on the device; of uploads Cancelled
 class GivenMatrix {
  public:
-  // Copies from pageable host memory; waits for the stream.
-  // Transient memory on the device: kMaxAbsBytes.
-  // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), what went wrong on the device
+  // Copies from pageable host memory.
   static absl::StatusOr<GivenMatrix> Upload(ConstMatrixView matrix, cudaStream_t stream,
-                                            const StopSignal* stop);
+                                            const StopSignal* stop, double shrinkage = 0);
+  // Of a gram on the device.
+  static absl::StatusOr<GivenMatrix> Shrunk(const RawMatrix& gram, double shrinkage,
+                                            cudaStream_t stream);
 
   const RawMatrix& view() const { return view_; }
   double max_abs() const { return max_abs_; }
 
  private:
+  // Of the shape and dtype of `like`; uninitialised.
+  static absl::StatusOr<GivenMatrix> Create(RawMatrix like, cudaStream_t stream);
+
   DeviceBuffer<unsigned char> bytes_;
   RawMatrix view_;
   double max_abs_ = 0;

@@ -43,6 +43,7 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   bool has_device_memory() const override { return true; }
   bool chooses_start() const override { return true; }
+  bool shrinks_gram() const override { return true; }
 
   DeviceDescription Describe() const override {
     return {.name = name_,

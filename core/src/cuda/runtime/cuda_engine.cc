@@ -35,13 +35,15 @@ absl::Status CudaEngine::OpenDevice(const EngineProblem& problem) {
 
 absl::Status CudaEngine::OpenGram(const EngineProblem& problem) {
   if (gram_ != nullptr) return absl::OkStatus();
-  if (problem.device_gram != nullptr) {
-    gram_ = static_cast<const CudaGram*>(problem.device_gram);
-    assert(gram_->device() == device_);
-    return absl::OkStatus();
+  const auto* given = static_cast<const CudaGram*>(problem.device_gram);
+  assert(given == nullptr || given->device() == device_);
+  if (given == nullptr) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        own_gram_, CudaGram::Upload(device_, problem.gram, options_.stop, problem.shrinkage));
+  } else if (problem.shrinkage > 0) {
+    SPARSEFW_ASSIGN_OR_RETURN(own_gram_, CudaGram::Shrunk(*given, problem.shrinkage));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(own_gram_, CudaGram::Upload(device_, problem.gram, options_.stop));
-  gram_ = own_gram_.get();
+  gram_ = own_gram_ != nullptr ? own_gram_.get() : given;
   return absl::OkStatus();
 }
 

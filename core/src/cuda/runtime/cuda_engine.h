@@ -20,11 +20,10 @@
 namespace sparsefw::cuda {
 
 // Memory: Load keeps the views. W and G as they were given are on the device from the first
-// Load on, G the caller's copy or one of the engine's own. The first method that
-// needs W and G in the engine's form loads them, and they stay, as does what the saliency is
-// computed from; what an iteration
-// needs beside them goes with Refine and Reconstruct. Nothing of the caller's
-// memory is used between calls but the views and the Gram on the device.
+// Load on, G the caller's copy or one of the engine's own, which has the shrinkage. The first
+// method that needs W and G in the engine's form loads them, and they stay, as does what the
+// saliency is computed from; what an iteration needs beside them goes with Refine and Reconstruct.
+// Nothing of the caller's memory is used between calls but the views and the Gram on the device.
 // Errors: beside those of the interface  ResourceExhausted  OUT_OF_MEMORY
 //                                        Internal           DEVICE_LOST
 class CudaEngine final : public Engine {
@@ -63,7 +62,7 @@ class CudaEngine final : public Engine {
   const EngineOptions options_;
   EngineProblem problem_;
   Scale scale_;
-  std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none
+  std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none, or shrinks it
   const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
   // In this order: what is below uses what is above until it is gone.
   std::unique_ptr<ExecutionContext> context_;  // null before Load
