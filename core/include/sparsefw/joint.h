@@ -53,8 +53,11 @@ struct JointOptions {
 // The request of Engine::SearchJointly.
 struct JointRequest {
   JointOptions options = {};
-  // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed.
+  // Kept weights of `start` that stay. Meets the pattern's groups as EngineProblem::fixed. Null,
+  // for engines of a backend that chooses_start: FixedSet of saliency.h with alpha, by Wanda's
+  // scores of `weights`.
   const Mask* fixed = nullptr;
+  double alpha = 0;
   // The start's weights, zero outside it, values of the dtype of the weights: rows
   // for which nothing better is found keep them.
   const Matrix<float>* weights = nullptr;

@@ -43,11 +43,15 @@ class JointRows {
   const JointRowState& state(int64_t row) const { return states_[static_cast<size_t>(row)]; }
   // [cols], 1 where kept now, and where it must stay.
   std::vector<uint8_t> KeptOf(int64_t row) const { return BytesOf(result_.mask, row); }
-  std::vector<uint8_t> FixedOf(int64_t row) const { return BytesOf(*request_.fixed, row); }
+  std::vector<uint8_t> FixedOf(int64_t row) const {
+    return BytesOf(request_.fixed != nullptr ? *request_.fixed : fixed_, row);
+  }
   // The share of its columns that a row excludes. Where the whole matrix is one group, rows differ
   // in how many columns are outside: the same share of those in each.
   double ExcludedOf(const std::vector<uint8_t>& kept) const;
 
+  // What must stay where the request does not say it.
+  void SetFixed(Mask fixed) { fixed_ = std::move(fixed); }
   // squares: sum over j of w_j^2 H_jj. per_loss: kTableauTolerance of the tableau's precision.
   void SetTolerance(int64_t row, double squares, double per_loss);
   // kept [cols]; weights [cols] of the scaled layer, not rounded; loss: L*.
@@ -71,6 +75,7 @@ class JointRows {
   const Mask& start_;
   const JointRequest& request_;
   const Groups groups_;
+  Mask fixed_;
   std::vector<JointRowState> states_;
   JointResult result_;
 };

@@ -22,16 +22,16 @@ constexpr int kLossesAfterSolving = 5;
 // Enough for a start: what is left to find, the search finds sooner.
 constexpr alps::Effort kShortAlps = {.settled = 0.1, .single = true, .steps = 2};
 
-// The scores come from the start's weights. Those are gone before the search takes memory.
+// Where the host chooses. The scores come from the start's weights. Those are gone before the
+// search takes memory.
 absl::StatusOr<Mask> FixedInSearch(const SolveState& state, const Mask& mask,
-                                   const Matrix<float>& weights) {
+                                   const Matrix<float>& weights, double alpha) {
   absl::StatusOr<Mask> fixed;
   SPARSEFW_RETURN_IF_ERROR(ParallelContext(state.options.threads).Run([&]() -> absl::Status {
     SPARSEFW_ASSIGN_OR_RETURN(const Matrix<float> scores,
                               ComputeSaliency(weights.view(), DiagonalOf(state.problem.gram),
                                               {.method = SaliencyMethod::kWanda}));
-    fixed = FixedSet(scores.view(), mask, state.problem.pattern,
-                     state.options.keep_fixed ? state.options.alpha : 0);
+    fixed = FixedSet(scores.view(), mask, state.problem.pattern, alpha);
     return absl::OkStatus();
   }));
   return fixed;
@@ -98,10 +98,16 @@ absl::Status SearchJointly(SolveState& state) {
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<alps::PrunedLayer> other, OtherStart(state));
   const Mask& mask = other ? other->mask : result.mask;
   const Matrix<float>& weights = other ? other->weights : result.weights;
-  SPARSEFW_ASSIGN_OR_RETURN(const Mask fixed, FixedInSearch(state, mask, weights));
+  const double alpha = state.options.keep_fixed ? state.options.alpha : 0;
+  const bool engine_chooses = state.given.backend.chooses_start();
+  Mask fixed;
+  if (!engine_chooses) {
+    SPARSEFW_ASSIGN_OR_RETURN(fixed, FixedInSearch(state, mask, weights, alpha));
+  }
   absl::StatusOr<JointResult> found = state.engine->SearchJointly(
       mask, {.options = state.options.joint_options,
-             .fixed = &fixed,
+             .fixed = engine_chooses ? nullptr : &fixed,
+             .alpha = alpha,
              .weights = &weights,
              .out_of_time = [&] { return !limits.TimeForLosses(kLossesAfterSearch); },
              .solving_out_of_time = [&] { return !limits.TimeForLosses(kLossesAfterSolving); }});

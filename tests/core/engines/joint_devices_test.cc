@@ -3,8 +3,10 @@
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "sparsefw/saliency.h"
 #include "tests/core/engines/joint_search.h"
 
 namespace sparsefw {
@@ -147,6 +149,51 @@ TEST_P(JointDevicesTest, LosesNoMoreThanOnTheCpu) {
     EXPECT_EQ(found.result.mask, expected.result.mask);
     EXPECT_EQ(found.result.exchanges, expected.result.exchanges);
   }
+}
+
+// By the scores of the weights that the search begins with, equal ones among them.
+class JointFixedSetTest : public ::testing::TestWithParam<std::tuple<EngineKind, Pattern>> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Patterns, JointFixedSetTest,
+    ::testing::Combine(::testing::Values(EngineKind::kCudaFloat64, EngineKind::kCudaFloat32),
+                       ::testing::Values(Pattern::PerRow(0.6), Pattern::Unstructured(0.6),
+                                         Pattern::KeepOfGroup(2, 4))),
+    [](const auto& test) {
+      return testing::NameOf(std::get<0>(test.param)) + "_" +
+             testing::NameOf(std::get<1>(test.param));
+    });
+
+TEST_P(JointFixedSetTest, IsThatOfTheHost) {
+  const auto& [kind, pattern] = GetParam();
+  SPARSEFW_NEED_DEVICE(kind);
+  constexpr double kAlpha = 0.6;
+  const RandomLayer layer = MakeRandomLayer({.rows = 5, .cols = 76, .seed = 12});
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      StartingPoint start,
+      MakeStartingPoint(layer.weights.view(), layer.gram.view(), pattern, {}, kAlpha));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, testing::LoadedEngine(kind, start));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(Matrix<float> weights, engine->Reconstruct(start.warm, {}));
+  std::vector<double> diagonal;
+  for (int64_t j = 0; j < layer.gram.cols(); ++j) diagonal.push_back(layer.gram(j, j));
+  for (int64_t row = 0; row < weights.rows(); ++row) {
+    for (int64_t j = 2; j < weights.cols(); j += 3)
+      weights(row, j) = start.warm.Get(row, j) ? 0.5F : 0;
+  }
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Matrix<float> scores,
+                                ComputeSaliency(weights.view(), diagonal, {}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(start.fixed, FixedSet(scores.view(), start.warm, pattern, kAlpha));
+  const JointOptions options = {.damping = 0.001, .excluded = 0.25};
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const Searched given,
+                                Search(kind, start, {.options = options, .weights = &weights}));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(
+      const Searched chosen,
+      Search(kind, start, {.options = options, .weights = &weights, .alpha = kAlpha}));
+  ExpectFits(start, chosen.result);
+  EXPECT_EQ(chosen.result.mask, given.result.mask);
+  EXPECT_EQ(chosen.result.loss, given.result.loss);
+  EXPECT_EQ(chosen.result.exchanges, given.result.exchanges);
+  EXPECT_GT(chosen.result.exchanges, 3);
 }
 
 }  // namespace

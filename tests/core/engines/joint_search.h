@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "sparsefw/backend.h"
@@ -52,6 +53,7 @@ struct SearchArgs {
   const StopSignal* stop = nullptr;
   const Matrix<float>* weights = nullptr;  // of the start; null: as the engine reconstructs them
   std::function<bool()> solving_out_of_time = {};
+  std::optional<double> alpha = {};  // given: the engine chooses the fixed set
 };
 
 inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& start,
@@ -68,7 +70,8 @@ inline absl::StatusOr<Searched> Search(EngineKind kind, const StartingPoint& sta
   SPARSEFW_ASSIGN_OR_RETURN(
       searched.result,
       engine->SearchJointly(start.warm, {.options = args.options,
-                                         .fixed = &start.fixed,
+                                         .fixed = args.alpha ? nullptr : &start.fixed,
+                                         .alpha = args.alpha.value_or(0),
                                          .weights = &searched.start_weights,
                                          .out_of_time = args.out_of_time,
                                          .solving_out_of_time = args.solving_out_of_time}));

@@ -13,11 +13,13 @@
 #include "core/src/cuda/memory/staged_upload.h"
 #include "core/src/cuda/reconstruct/reconstruct.h"
 #include "core/src/cuda/runtime/cuda_status.h"
+#include "core/src/cuda/select/start_choice.h"
 #include "core/src/joint/joint_rows.h"
 #include "core/src/joint/joint_rules.h"
 #include "core/src/joint/row_window.h"
 #include "core/src/linalg/finite.h"
 #include "core/src/parallel/parallel_context.h"
+#include "sparsefw/saliency.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -34,6 +36,7 @@ class JointSearch {
       : problem_(problem),
         layer_(layer),
         scale_(scale),
+        start_(start),
         request_(request),
         context_(context),
         host_(threads),
@@ -46,6 +49,7 @@ class JointSearch {
   absl::Status Prepare() {
     SPARSEFW_ASSIGN_OR_RETURN(products_, DeviceBuffer<double>::Create(size(), context_.stream()));
     SPARSEFW_ASSIGN_OR_RETURN(auto weights, Uploaded(*request_.weights));
+    if (request_.fixed == nullptr) SPARSEFW_RETURN_IF_ERROR(ChooseFixed(weights));
     SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> losses,
                               Losses(weights, scale_.weights_factor()));
     for (int64_t row = 0; row < rows(); ++row) rows_.state(row).start_loss = losses[Index(row)];
@@ -138,6 +142,27 @@ class JointSearch {
     return buffer;
   }
 
+  // By the scores of the host, and so with its choice. Their padding is no candidate.
+  absl::Status ChooseFixed(const DeviceBuffer<float>& weights) {
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const SaliencySource source,
+        MakeSaliencySource(request_.weights->view(), DiagonalOf(problem_.gram),
+                           {.method = SaliencyMethod::kWanda}));
+    SPARSEFW_ASSIGN_OR_RETURN(const auto factor, context_.Upload(source.terms()->factor));
+    SPARSEFW_ASSIGN_OR_RETURN(const auto among, UploadMask(start_, context_.stream()));
+    SPARSEFW_ASSIGN_OR_RETURN(
+        const auto fixed,
+        SelectSalient({.weights = {weights.data(), DType::kF32, rows(), layer_.stride},
+                       .factor = factor.data()},
+                      layer_.cols, among.data(),
+                      FixedGroups(problem_.pattern, rows(), layer_.cols, request_.alpha),
+                      context_));
+    SPARSEFW_ASSIGN_OR_RETURN(Mask chosen,
+                              DownloadMask(fixed.data(), rows(), layer_.cols, context_.stream()));
+    rows_.SetFixed(std::move(chosen));
+    return absl::OkStatus();
+  }
+
   // ||(W - weights) X||^2 of every row in the scale of the layer, by the gram as it is now;
   // products_ = (W - weights) G. `factor`: of the weights.
   absl::StatusOr<std::vector<double>> Losses(DeviceBuffer<float>& weights, double factor) {
@@ -184,6 +209,7 @@ class JointSearch {
   const EngineProblem& problem_;
   DeviceLayer<Real>& layer_;
   const Scale scale_;
+  const Mask& start_;
   const JointRequest& request_;
   const ExecutionContext& context_;
   const ParallelContext host_;
@@ -210,8 +236,9 @@ template <typename Real>
 int64_t JointSearchBytes(int64_t rows, int64_t cols) {
   const int64_t size = rows * StrideOf(cols);
   const int64_t products = 8 * size;
-  const int64_t preparing =
-      products + 4 * size + std::max(Float64ProductBytes<Real>(rows, cols), 4 * size);
+  const int64_t preparing = products + 4 * size +
+                            std::max({Float64ProductBytes<Real>(rows, cols), 4 * size,
+                                      StartChoiceBytes(rows, cols) + 8 * cols});
   const int64_t solving = ReconstructBytes<Real>(rows, cols, /*guessed=*/true);
   return std::max({preparing, products + BatchBytes<Real>(rows, cols), solving});
 }

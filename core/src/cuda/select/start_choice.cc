@@ -50,6 +50,21 @@ absl::StatusOr<DeviceBuffer<float>> DeviceSaliency::Scores(const ExecutionContex
   return scores;
 }
 
+absl::StatusOr<DeviceBuffer<BitWord>> SelectSalient(const SalientWeights& salient, int64_t cols,
+                                                    const BitWord* among, const Groups& groups,
+                                                    const ExecutionContext& context) {
+  const cudaStream_t stream = context.stream();
+  const int64_t rows = salient.weights.rows;
+  SPARSEFW_ASSIGN_OR_RETURN(
+      auto scratch, DeviceBuffer<unsigned char>::Zeroed(SelectionBytes(rows, cols), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const int64_t shared_bytes, SharedBytesForRows());
+  SPARSEFW_ASSIGN_OR_RETURN(auto bits,
+                            DeviceBuffer<BitWord>::Create(rows * StrideOf(cols) / 32, stream));
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSelectSalient({rows, cols, scratch.data(), shared_bytes},
+                                                    salient, among, groups, bits.data(), stream));
+  return bits;
+}
+
 absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& saliency,
                          const ExecutionContext& context) {
   const StartChoice& choice = *problem.choice;
@@ -62,30 +77,21 @@ absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& sal
   const cudaStream_t stream = context.stream();
   const int64_t rows = problem.weights.rows();
   const int64_t cols = problem.weights.cols();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      auto scratch, DeviceBuffer<unsigned char>::Zeroed(SelectionBytes(rows, cols), stream));
-  SPARSEFW_ASSIGN_OR_RETURN(const int64_t shared_bytes, SharedBytesForRows());
-  const SelectionSpace space = {rows, cols, scratch.data(), shared_bytes};
   DeviceBuffer<BitWord> warm;
   if (choice.warm_is_given) {
     SPARSEFW_ASSIGN_OR_RETURN(warm, UploadMask(*choice.warm, stream));
   } else {
-    SPARSEFW_ASSIGN_OR_RETURN(warm,
-                              DeviceBuffer<BitWord>::Create(rows * StrideOf(cols) / 32, stream));
     const Groups groups = GroupsOf(problem.pattern, rows, cols);
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchSelectSalient(space, saliency.view(), nullptr, groups, warm.data(), stream));
+    SPARSEFW_ASSIGN_OR_RETURN(warm, SelectSalient(saliency.view(), cols, nullptr, groups, context));
     SPARSEFW_ASSIGN_OR_RETURN(*choice.warm, DownloadMask(warm.data(), rows, cols, stream));
   }
   if (choice.fix_all) {
     *choice.fixed = *choice.warm;
     return absl::OkStatus();
   }
-  SPARSEFW_ASSIGN_OR_RETURN(auto fixed,
-                            DeviceBuffer<BitWord>::Create(rows * StrideOf(cols) / 32, stream));
   const Groups groups = FixedGroups(problem.pattern, rows, cols, choice.alpha);
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchSelectSalient(space, saliency.view(), warm.data(), groups, fixed.data(), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto fixed,
+                            SelectSalient(saliency.view(), cols, warm.data(), groups, context));
   SPARSEFW_ASSIGN_OR_RETURN(*choice.fixed, DownloadMask(fixed.data(), rows, cols, stream));
   return absl::OkStatus();
 }

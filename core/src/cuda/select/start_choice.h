@@ -43,11 +43,18 @@ class DeviceSaliency {
   SalientWeights view_;
 };
 
+// LaunchSelectSalient with memory of its own: bits [rows, StrideOf(cols) / 32]. Rows of
+// salient.weights may have padding, which `among` must leave out then.
+// Errors: ResourceExhausted (OUT_OF_MEMORY), what went wrong on the device
+absl::StatusOr<DeviceBuffer<BitWord>> SelectSalient(const SalientWeights& salient, int64_t cols,
+                                                    const BitWord* among, const Groups& groups,
+                                                    const ExecutionContext& context);
+
 // Fills the masks of problem.choice. Waits for the stream.
 // Errors: Cancelled, ResourceExhausted (OUT_OF_MEMORY), what went wrong on the device
 absl::Status ChooseStart(const EngineProblem& problem, const DeviceSaliency& saliency,
                          const ExecutionContext& context);
-// Bytes on the device that it takes.
+// Bytes on the device that either takes.
 int64_t StartChoiceBytes(int64_t rows, int64_t cols);
 
 }  // namespace sparsefw::cuda
