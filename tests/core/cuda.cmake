@@ -102,7 +102,8 @@ core_test(cuda_arithmetic_test LABELS unit
   SOURCES cuda/cuda_arithmetic_reconstruct_test cuda/cuda_arithmetic_swap_test
           cuda/cuda_arithmetic_test)
 core_test(device_test LABELS unit
-  SOURCES cuda/device_gram_test cuda/update_forms_test engines/prune_test engines/start_choice_test)
+  SOURCES cuda/device_gram_test cuda/update_forms_test engines/loss_near_test engines/prune_test
+          engines/start_choice_test)
 foreach(name checkpoint_test conformance_test cpu_engine_test device_test gram_accumulator_test
         iteration_state_test joint_test refine_test)
   cuda_engine_test(${name})

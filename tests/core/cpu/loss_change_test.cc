@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/src/cpu/runtime/cpu_engine.h"
 #include "core/src/linalg/scaled_layer.h"
 #include "gtest/gtest.h"
 #include "tests/testing/masks.h"
@@ -99,53 +98,6 @@ TEST(LossChangeTest, StopsWhenAsked) {
   EXPECT_THAT(IsSymmetric(layer.gram.view(), context), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(LossChange(layer.weights.view(), layer.gram.view(), mask, mask, Scale{}, context),
               StatusIs(absl::StatusCode::kCancelled));
-}
-
-// What the engine makes of it: whatever the mask, the scale and the symmetry of G, the loss
-// from scratch.
-class LossNearTest : public ::testing::Test {
- protected:
-  void Expect(const Matrix<double>& gram, double share) {
-    Random random(7);
-    const Mask known = RandomMask(layer_.weights.rows(), layer_.weights.cols(), random);
-    const Mask mask = Changed(known, share, random);
-    CpuEngine engine({.threads = 1});
-    SPARSEFW_ASSERT_OK(engine.Load({.weights = layer_.weights.view(),
-                                    .gram = gram.view(),
-                                    .pattern = Pattern::PerRow(0.5),
-                                    .saliency = layer_.weights.view(),
-                                    .warm = &known,
-                                    .fixed = &known}));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double base, engine.Loss(known));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double loss, engine.Loss(mask));
-    SPARSEFW_ASSERT_OK_AND_ASSIGN(const double near, engine.LossNear(mask, {known, base}));
-    EXPECT_NEAR(near, loss, 1e-13 * base);
-  }
-
-  Matrix<double> Gram(double factor) const {
-    Matrix<double> gram(layer_.gram.rows(), layer_.gram.cols());
-    for (int64_t i = 0; i < gram.size(); ++i) gram.data()[i] = factor * layer_.gram.data()[i];
-    return gram;
-  }
-
-  const RandomLayer layer_ = MakeRandomLayer({.rows = 30, .cols = 100});
-};
-
-TEST_F(LossNearTest, OfFewDifferences) { Expect(Gram(1), 0.02); }
-
-TEST_F(LossNearTest, OfManyDifferences) { Expect(Gram(1), 0.5); }
-
-TEST_F(LossNearTest, OfAnAsymmetricGram) {
-  Matrix<double> gram = Gram(1);
-  gram(0, 99) *= 1.001;
-  for (int64_t col = 0; col < 50; ++col) gram(col, 50 + col) += 1;
-  Expect(gram, 0.02);
-}
-
-TEST_F(LossNearTest, OfEntriesNearTheEndsOfTheRange) {
-  Expect(Gram(0x1p900), 0.02);
-  Expect(Gram(0x1p-900), 0.02);
-  Expect(Gram(0x1p-300), 0.02);
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ absl::Status Work(Engine& engine, const testing::StartingPoint& start, const Dev
       SPARSEFW_RETURN_IF_ERROR(engine.Step({.count = 1}).status());
       SPARSEFW_ASSIGN_OR_RETURN(const RoundedMask rounded, engine.Round());
       SPARSEFW_RETURN_IF_ERROR(engine.Loss(rounded.mask).status());
+      SPARSEFW_RETURN_IF_ERROR(engine.LossNear(rounded.mask, {rounded.mask, 0}).status());
       SPARSEFW_RETURN_IF_ERROR(engine.Step({.measure_drift = true}).status());
     }
     if (request.swaps) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -92,16 +91,6 @@ absl::StatusOr<bool> IsSymmetric(ConstMatrixView gram, const ParallelContext& co
     }
   }));
   return symmetric.load();
-}
-
-int64_t CountDifferences(const Mask& a, const Mask& b) {
-  int64_t count = 0;
-  const auto first = a.bytes();
-  const auto second = b.bytes();
-  for (size_t i = 0; i < first.size(); ++i) {
-    count += std::popcount(static_cast<uint8_t>(first[i] ^ second[i]));
-  }
-  return count;
 }
 
 absl::StatusOr<double> LossChange(ConstMatrixView weights, ConstMatrixView gram, const Mask& from,

@@ -1,9 +1,5 @@
-// By how much the losses of two masks differ, where they differ in few weights.
-//
-//   L(M') - L(M) = <D' - D, (D' + D) G>,   D = W.(1 - M)
-//
-// for G is symmetric: one row of G for every weight that one mask keeps and the other
-// does not, and no product D G.
+// By how much the losses of two masks differ, where they differ in few weights:
+// core/src/linalg/loss_change_rules.h.
 #ifndef SPARSEFW_CORE_SRC_CPU_LINALG_LOSS_CHANGE_H_
 #define SPARSEFW_CORE_SRC_CPU_LINALG_LOSS_CHANGE_H_
 
@@ -21,9 +17,6 @@ namespace sparsefw::cpu {
 // Cost:   one read of G
 // Errors: Cancelled
 absl::StatusOr<bool> IsSymmetric(ConstMatrixView gram, const ParallelContext& context);
-
-// The weights that one of two masks of the same shape keeps and the other does not.
-int64_t CountDifferences(const Mask& a, const Mask& b);
 
 // L(to) - L(from).
 //

@@ -8,16 +8,10 @@
 #include "core/src/cpu/linalg/loss_change.h"
 #include "core/src/cpu/reconstruct/reconstruct.h"
 #include "core/src/cpu/swaps/swap_refine.h"
+#include "core/src/linalg/loss_change_rules.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
-namespace {
-
-// Masks that differ in more of their weights have their losses computed from scratch: a
-// dense product runs at many times the rate of single rows of G.
-constexpr double kLargestDifference = 0.04;
-
-}  // namespace
 
 CpuEngine::CpuEngine(const EngineOptions& options)
     : precision_(options.precision),
@@ -96,10 +90,8 @@ absl::StatusOr<double> CpuEngine::Loss(const Mask& mask) {
   return HalfProductLoss(problem_.weights, problem_.gram, mask, scale_, context_);
 }
 
-// A float64 G that has to be scaled by more than that would take products out of range.
 absl::StatusOr<bool> CpuEngine::MayAddLosses() {
-  constexpr int kLargestExponent = 400;
-  if (std::abs(scale_.gram_exponent) > kLargestExponent) return false;
+  if (std::abs(scale_.gram_exponent) > kLargestExponentOfChanges) return false;
   if (!symmetric_.has_value()) {
     SPARSEFW_ASSIGN_OR_RETURN(symmetric_, IsSymmetric(problem_.gram, context_));
   }
@@ -107,9 +99,7 @@ absl::StatusOr<bool> CpuEngine::MayAddLosses() {
 }
 
 absl::StatusOr<double> CpuEngine::LossNear(const Mask& mask, const KnownLoss& known) {
-  const auto weights = static_cast<double>(mask.rows() * mask.cols());
-  const auto differences = static_cast<double>(CountDifferences(mask, known.mask));
-  if (differences > kLargestDifference * weights) return Loss(mask);
+  if (!DifferInFew(mask, known.mask)) return Loss(mask);
   SPARSEFW_ASSIGN_OR_RETURN(const bool may_add, MayAddLosses());
   if (!may_add) return Loss(mask);
   SPARSEFW_ASSIGN_OR_RETURN(const double change, LossChange(problem_.weights, problem_.gram,

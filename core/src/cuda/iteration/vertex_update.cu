@@ -7,14 +7,12 @@
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
 #include "core/src/cuda/linalg/chunk.h"
 #include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/linalg/toggle_list.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
 namespace sparsefw::cuda {
 namespace {
 
-// Words of bits whose toggles are listed at once: 2048 columns.
-constexpr int kListedWords = 64;
-constexpr int kListedColumns = kListedWords * 32;
 constexpr int kColumnsOfThread = static_cast<int>(kColumnsOfBlock) / kBlockThreads;
 
 // The change of D(V) where a weight enters or leaves the vertex.
@@ -22,34 +20,6 @@ template <typename Real>
 __device__ Real DeltaOf(const IterateView<Real>& it, int64_t row, int64_t col) {
   const Real weight = it.weights[row * it.stride + col];
   return BitOf(it.vertex + row * it.words(), col) ? -weight : weight;
-}
-
-// The toggles of kListedWords words of a row, in ascending order.
-template <typename Real>
-struct ToggleList {
-  int columns[kListedColumns];
-  Real deltas[kListedColumns];
-};
-
-template <typename Real>
-__device__ int ListToggles(const IterateView<Real>& it, int64_t row, int64_t first_word,
-                           ToggleList<Real>& list) {
-  const int64_t word = first_word + threadIdx.x;
-  BitWord toggled = 0;
-  if (threadIdx.x < kListedWords && word < it.words()) {
-    toggled = it.previous[row * it.words() + word] ^ it.vertex[row * it.words() + word];
-  }
-  int total = 0;
-  int position = BlockExclusiveScan(__popc(toggled), &total);
-  while (toggled != 0) {
-    const int64_t col = word * 32 + __ffs(static_cast<int>(toggled)) - 1;
-    toggled &= toggled - 1;
-    list.columns[position] = static_cast<int>(col);
-    list.deltas[position] = DeltaOf(it, row, col);
-    ++position;
-  }
-  __syncthreads();
-  return total;
 }
 
 // b changes by <Delta, U_{t-1} + U_t>, a sum over the toggled coordinates alone.
@@ -75,7 +45,9 @@ __global__ void __launch_bounds__(kBlockThreads) VertexUpdateKernel(IterateView<
   Real sums[kColumnsOfThread] = {};
   bool any = false;
   for (int64_t word = 0; word < it.words(); word += kListedWords) {
-    const int total = ListToggles(it, row, word, list);
+    const int total = ListToggles(
+        it.previous + row * it.words(), it.vertex + row * it.words(), it.words(), word,
+        [&](int64_t col) { return DeltaOf(it, row, col); }, list);
     any = any || total > 0;
     for (int k = 0; k < total; ++k) {
       const Real* gram_row = it.gram + static_cast<int64_t>(list.columns[k]) * it.stride;

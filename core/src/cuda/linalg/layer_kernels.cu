@@ -40,6 +40,17 @@ __global__ void ShrinkKernel(RawMatrix gram, double factor, Value* out) {
   out[row * gram.cols + col] = static_cast<Value>(row == col ? value : factor * value);
 }
 
+// One block a row.
+__global__ void AsymmetricKernel(RawMatrix gram, unsigned long long* entries) {
+  const int64_t row = blockIdx.x;
+  int mine = 0;
+  for (int64_t col = row + 1 + threadIdx.x; col < gram.cols; col += kBlockThreads) {
+    if (gram.At(row * gram.cols + col) != gram.At(col * gram.cols + row)) ++mine;
+  }
+  mine = BlockSum(mine);
+  if (threadIdx.x == 0 && mine > 0) atomicAdd(entries, static_cast<unsigned long long>(mine));
+}
+
 __device__ void LoadEight(const float* from, float (&values)[kOperandEntries]) {
 #pragma unroll
   for (int part = 0; part < kOperandEntries / kChunk<float>; ++part) {
@@ -138,6 +149,11 @@ CudaError LaunchShrink(const RawMatrix& gram, double shrinkage, void* out, cudaS
   };
   return gram.dtype == DType::kF64 ? launch(static_cast<double*>(out))
                                    : launch(static_cast<float*>(out));
+}
+
+CudaError LaunchCountAsymmetric(const RawMatrix& gram, unsigned long long* entries,
+                                cudaStream_t stream) {
+  return Launch(AsymmetricKernel, {.blocks_x = gram.rows}, stream, gram, entries);
 }
 
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,

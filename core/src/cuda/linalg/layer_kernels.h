@@ -29,6 +29,10 @@ CudaError LaunchConvert(const RawMatrix& matrix, double factor, Real* out, int64
 // float64 that is rounded once, with gram's own diagonal. `out` may be gram.data.
 CudaError LaunchShrink(const RawMatrix& gram, double shrinkage, void* out, cudaStream_t stream);
 
+// *entries is added to: those above the diagonal of gram that differ from their mirror image.
+CudaError LaunchCountAsymmetric(const RawMatrix& gram, unsigned long long* entries,
+                                cudaStream_t stream);
+
 // values [count], a multiple of 8, times out.factor.
 CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
                       cudaStream_t stream);

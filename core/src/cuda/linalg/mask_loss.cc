@@ -119,6 +119,38 @@ int64_t LossBytes(int64_t rows, int64_t cols, bool of_weights) {
   return compared + 8 * stripe * cols + 8 * panel * (stripe + cols) + 8 * rows;
 }
 
+absl::StatusOr<double> LossChange(const RawMatrix& weights, const RawMatrix& gram, const Mask& from,
+                                  const Mask& to, const Scale& scale,
+                                  const ExecutionContext& context) {
+  const cudaStream_t stream = context.stream();
+  SPARSEFW_RETURN_IF_ERROR(context.CheckStop());
+  SPARSEFW_ASSIGN_OR_RETURN(const auto before, UploadMask(from, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const auto after, UploadMask(to, stream));
+  SPARSEFW_ASSIGN_OR_RETURN(auto sums, DeviceBuffer<double>::Create(weights.rows, stream));
+  RawRows rows = {.weights = weights,
+                  .stride = weights.cols,
+                  .kept = before.data(),
+                  .factor = scale.weights_factor()};
+  RawRows changed = rows;
+  changed.kept = after.data();
+  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchLossChanges(rows, changed, gram, sums.data(), stream));
+  SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> changes, context.Download(sums));
+  // The products took G as it is.
+  return scale.Unscaled(std::accumulate(changes.begin(), changes.end(), 0.0) * scale.gram_factor());
+}
+
+int64_t LossChangeBytes(int64_t rows, int64_t cols) {
+  return 2 * rows * StrideOf(cols) / 8 + 8 * rows;
+}
+
+absl::StatusOr<bool> IsSymmetric(const RawMatrix& gram, const ExecutionContext& context) {
+  const cudaStream_t stream = context.stream();
+  SPARSEFW_ASSIGN_OR_RETURN(auto count, DeviceBuffer<unsigned long long>::Create(1, stream));
+  const auto look = [&] { return LaunchCountAsymmetric(gram, count.data(), stream); };
+  SPARSEFW_ASSIGN_OR_RETURN(const auto entries, context.Counted(count.data(), look));
+  return entries == 0;
+}
+
 absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context) {
   return LossSum(weights, gram, &mask, nullptr, scale, context).Run();

@@ -27,6 +27,20 @@ namespace sparsefw::cuda {
 absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram, const Mask& mask,
                                 const Scale& scale, const ExecutionContext& context);
 
+// MaskLoss of `to` less that of `from`, by core/src/linalg/loss_change_rules.h; gram must be
+// symmetric bit for bit. In float64, in a fixed order.
+//
+// Cost:    2 * cols flops and a row of G, from memory or its cache, for every weight that only one
+//          of the masks keeps
+// Errors:  Cancelled, ResourceExhausted, what went wrong on the device
+absl::StatusOr<double> LossChange(const RawMatrix& weights, const RawMatrix& gram, const Mask& from,
+                                  const Mask& to, const Scale& scale,
+                                  const ExecutionContext& context);
+int64_t LossChangeBytes(int64_t rows, int64_t cols);
+
+// Whether G_jk = G_kj bit for bit. Waits for the stream.
+absl::StatusOr<bool> IsSymmetric(const RawMatrix& gram, const ExecutionContext& context);
+
 // Device bytes of MaskLoss or LossOfWeights beside G.
 int64_t LossBytes(int64_t rows, int64_t cols, bool of_weights);
 

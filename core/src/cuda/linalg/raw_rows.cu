@@ -1,5 +1,6 @@
 #include "core/src/cuda/linalg/raw_rows.h"
 #include "core/src/cuda/linalg/reduce.cuh"
+#include "core/src/cuda/linalg/toggle_list.cuh"
 #include "core/src/cuda/runtime/launch.cuh"
 
 namespace sparsefw::cuda {
@@ -35,6 +36,33 @@ __global__ void AddRowDotsKernel(RawRows rows, const double* product, double* su
   if (threadIdx.x == 0) sums[row] += sum;
 }
 
+// One block a row: a row of G for every weight that one of the two keeps and the other does not.
+template <typename Value>
+__global__ void __launch_bounds__(kBlockThreads)
+    LossChangesKernel(RawRows from, RawRows to, const Value* gram, double* sums) {
+  __shared__ ToggleList<double> list;
+  const int64_t row = blockIdx.x;
+  const int64_t cols = from.weights.cols;
+  const int64_t words = (cols + kRowAlignment - 1) / kRowAlignment * (kRowAlignment / 32);
+  double sum = 0;
+  for (int64_t word = 0; word < words; word += kListedWords) {
+    const int total = ListToggles(
+        from.kept + row * words, to.kept + row * words, words, word,
+        [&](int64_t col) { return Missing(to, row, col) - Missing(from, row, col); }, list);
+    for (int64_t col = threadIdx.x; total > 0 && col < cols; col += kBlockThreads) {
+      double product = 0;
+#pragma unroll 8
+      for (int k = 0; k < total; ++k) {
+        product += list.deltas[k] * static_cast<double>(gram[list.columns[k] * cols + col]);
+      }
+      sum += product * (Missing(from, row, col) + Missing(to, row, col));
+    }
+    __syncthreads();
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) sums[row] = sum;
+}
+
 }  // namespace
 
 RawRows RawRows::Rows(int64_t first, int64_t count) const {
@@ -57,6 +85,16 @@ CudaError LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, in
 CudaError LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
                            cudaStream_t stream) {
   return Launch(AddRowDotsKernel, {.blocks_x = rows.weights.rows}, stream, rows, product, sums);
+}
+
+CudaError LaunchLossChanges(const RawRows& from, const RawRows& to, const RawMatrix& gram,
+                            double* sums, cudaStream_t stream) {
+  const auto launch = [&]<typename Value>(const Value* values) {
+    return Launch(LossChangesKernel<Value>, {.blocks_x = from.weights.rows}, stream, from, to,
+                  values, sums);
+  };
+  return gram.dtype == DType::kF64 ? launch(static_cast<const double*>(gram.data))
+                                   : launch(static_cast<const float*>(gram.data));
 }
 
 }  // namespace sparsefw::cuda

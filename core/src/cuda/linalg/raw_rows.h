@@ -34,6 +34,11 @@ CudaError LaunchRawColumns(const RawRows& rows, int64_t first, int64_t count, in
 CudaError LaunchAddRowDots(const RawRows& rows, const double* product, double* sums,
                            cudaStream_t stream);
 
+// sums[row] = <D' - D, (D' + D) G> of the row, in float64: D of `from`, D' of `to`, which differ in
+// what they keep; gram [cols, cols] F32 or F64.
+CudaError LaunchLossChanges(const RawRows& from, const RawRows& to, const RawMatrix& gram,
+                            double* sums, cudaStream_t stream);
+
 }  // namespace sparsefw::cuda
 
 #endif  // SPARSEFW_CORE_SRC_CUDA_LINALG_RAW_ROWS_H_

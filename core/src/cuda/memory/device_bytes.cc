@@ -27,7 +27,8 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request) {
   most = std::max(most, layer + loss);
   if (request.iterates) {
     most = std::max(most, layer + FrankWolfeBytes<Real>(rows, cols) +
-                              std::max(loss, FrankWolfePanelBytes<Real>(rows, cols)));
+                              std::max({loss, LossChangeBytes(rows, cols),
+                                        FrankWolfePanelBytes<Real>(rows, cols)}));
   }
   if (request.swaps) most = std::max(most, layer + RefineBytes<Real>(rows, cols));
   if (request.reconstruct) {

@@ -1,6 +1,7 @@
 #include "core/src/cuda/runtime/cuda_engine.h"
 
 #include <cassert>
+#include <cstdlib>
 #include <utility>
 
 #include "core/src/cuda/joint/joint_search.h"
@@ -11,6 +12,7 @@
 #include "core/src/cuda/runtime/use_device.h"
 #include "core/src/cuda/swaps/swap_refine.h"
 #include "core/src/joint/joint_rows.h"
+#include "core/src/linalg/loss_change_rules.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
@@ -134,6 +136,24 @@ absl::StatusOr<RoundedMask> CudaEngine::Round() {
 absl::StatusOr<double> CudaEngine::Loss(const Mask& mask) {
   SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
   return MaskLoss(weights_.view(), gram_->matrix(), mask, scale_, *context_);
+}
+
+absl::StatusOr<bool> CudaEngine::MayAddLosses() {
+  if (std::abs(scale_.gram_exponent) > kLargestExponentOfChanges) return false;
+  if (!symmetric_.has_value()) {
+    SPARSEFW_ASSIGN_OR_RETURN(symmetric_, IsSymmetric(gram_->matrix(), *context_));
+  }
+  return *symmetric_;
+}
+
+absl::StatusOr<double> CudaEngine::LossNear(const Mask& mask, const KnownLoss& known) {
+  SPARSEFW_RETURN_IF_ERROR(UseDevice(device_));
+  if (!DifferInFew(mask, known.mask)) return Loss(mask);
+  SPARSEFW_ASSIGN_OR_RETURN(const bool may_add, MayAddLosses());
+  if (!may_add) return Loss(mask);
+  SPARSEFW_ASSIGN_OR_RETURN(const double change, LossChange(weights_.view(), gram_->matrix(),
+                                                            known.mask, mask, scale_, *context_));
+  return known.loss + change;
 }
 
 absl::StatusOr<RefinedMask> CudaEngine::Refine(const Mask& start, const RefineRequest& request) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <variant>
 
@@ -36,6 +37,7 @@ class CudaEngine final : public Engine {
   absl::StatusOr<StepStats> Step(const StepRequest& request) override;
   absl::StatusOr<RoundedMask> Round() override;
   absl::StatusOr<double> Loss(const Mask& mask) override;
+  absl::StatusOr<double> LossNear(const Mask& mask, const KnownLoss& known) override;
   absl::StatusOr<RefinedMask> Refine(const Mask& start, const RefineRequest& request) override;
   absl::StatusOr<Matrix<float>> Reconstruct(const Mask& mask,
                                             const ReconstructRequest& request) override;
@@ -50,6 +52,7 @@ class CudaEngine final : public Engine {
   absl::Status OpenDevice(const EngineProblem& problem);
   absl::Status OpenGram(const EngineProblem& problem);
   Precision ChosenPrecision() const;
+  absl::StatusOr<bool> MayAddLosses();
   // use(layer), a DeviceLayer of the precision chosen, which is loaded where it is not there.
   template <typename Use>
   std::invoke_result_t<Use, DeviceLayer<float>&> WithLayer(const Use& use);
@@ -64,6 +67,7 @@ class CudaEngine final : public Engine {
   Scale scale_;
   std::shared_ptr<const CudaGram> own_gram_;  // where the problem brings none, or shrinks it
   const CudaGram* gram_ = nullptr;            // of the problem or the engine's own
+  std::optional<bool> symmetric_;             // gram_, bit for bit, once LossNear has looked
   // In this order: what is below uses what is above until it is gone.
   std::unique_ptr<ExecutionContext> context_;  // null before Load
   GivenMatrix weights_;
