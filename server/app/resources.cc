@@ -55,6 +55,9 @@ SolverRunnerOptions RunnerOptions(const ServerConfig& config, const DefaultDevic
   options.default_backends = device.pool;
   options.threads_per_job = ThreadsPerJob(config);
   options.solve_memory_bytes = SolveMemory(config);
+  for (const PoolDevice& one : PoolDevices(device, config.devices)) {
+    options.device_memory_bytes = std::min(options.device_memory_bytes, one.memory_bytes);
+  }
   return options;
 }
 

@@ -126,7 +126,7 @@ int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, 
 }
 
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
-                    DType gram) {
+                    DType gram, bool shares) {
   const std::vector<SweepPoint> points = PointsOf(spec);
   int64_t most = 0;
   for (const SweepPoint& point : points) {
@@ -141,7 +141,7 @@ int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpe
             point.options.method == Method::kAlps ? WeightMethod::kAlps : WeightMethod::kSparseGpt,
         .sparsegpt = point.options.sparsegpt,
         .pattern = point.pattern,
-        .device_gram = SharesGram(spec, backend),
+        .device_gram = shares,
         .shrinks = spec.options.shrinkage > 0,
         .weights = weights.dtype,
         .gram = gram,

@@ -37,10 +37,10 @@ double JobCost(const JobSpec& spec, int64_t rows, int64_t cols);
 int64_t WorkingBytes(const Backend& backend, const JobSpec& spec, int64_t rows, int64_t cols,
                      DType gram);
 
-// Bytes of device memory, without a Gram that jobs share. The engine of a sweep uses the precision
-// of the first point.
+// Bytes of device memory, without a Gram that jobs share where it `shares` one. The engine of a
+// sweep uses the precision of the first point.
 int64_t DeviceBytes(const Backend& backend, const JobSpec& spec, const MatrixSpec& weights,
-                    DType gram);
+                    DType gram, bool shares);
 
 // HOST_MEMORY where a job that needs `needed` bytes can never run: `limit` is for all
 // running jobs together.

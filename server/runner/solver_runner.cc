@@ -178,8 +178,13 @@ absl::StatusOr<SolverRunner::Needs> SolverRunner::CheckLayer(
       CheckHostMemory(rows, cols, needs.working_bytes, options_.solve_memory_bytes));
   needs.results = ResultRoom(spec, *inputs.weight);
   if (backend.has_device_memory()) {
-    needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram);
-    if (SharesGram(spec, backend)) needs.device.gram_bytes = backend.DeviceGramBytes(cols, gram);
+    const bool shares = SharesGram(spec, backend);
+    needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram, shares);
+    needs.device.gram_bytes = shares ? backend.DeviceGramBytes(cols, gram) : 0;
+    if (spec.options.shrinkage > 0 && needs.device.total_bytes() > options_.device_memory_bytes) {
+      needs.device.bytes = DeviceBytes(backend, spec, *inputs.weight, gram, /*shares=*/false);
+      needs.device.gram_bytes = 0;
+    }
   }
   return needs;
 }

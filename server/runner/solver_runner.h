@@ -25,6 +25,9 @@ struct SolverRunnerOptions {
   CheckpointFolder* checkpoints = nullptr;  // none: interrupted jobs begin anew
   // Host memory of all running jobs together.
   int64_t solve_memory_bytes = std::numeric_limits<int64_t>::max();
+  // What every device has for its running jobs. A job with a shrinkage has a Gram of its own: it
+  // shares the other one only where both fit.
+  int64_t device_memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Thread-safe. The store outlives it. The values of a tensor are

@@ -211,7 +211,7 @@ absl::Status ValidateOptions(const SolveOptions& options);
 //          for bit on one backend, for any number of threads.
 // Memory:  see Backend::EstimateHostBytes; of methods with own weights also
 //          SparseGptBytes, AlpsBytes; with the joint search JointStartBytes; with a shrinkage a
-//          copy of G.
+//          copy of G, on the device or the host.
 // Threads: safe to call concurrently.
 // Cost:    backend-specific; docs/numerics.md.
 // Errors:  what ValidateProblem and ValidateOptions say

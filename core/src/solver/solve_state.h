@@ -76,8 +76,8 @@ void Notify(const SolveState& state);
 //         Cancelled and DeadlineExceeded: there is no mask before they end. The others stand by the
 //         best mask so far then, and say so in result.stop_cause.
 
-// Validates, shrinks the gram, chooses warm start and fixed set, loads the engine and evaluates
-// the warm start, which is the first best mask.
+// Validates, shrinks the gram where the engine does not, chooses warm start and fixed set, loads
+// the engine and evaluates the warm start, which is the first best mask.
 absl::Status FindWarmStart(SolveState& state);
 
 // SparseGPT and ALPS: finds mask and weights, and compares them with the warm start. The engine

@@ -150,7 +150,7 @@ absl::Status Work(Engine& engine, const testing::StartingPoint& start, const Dev
       const Matrix<float> none(start.warm.rows(), start.warm.cols());
       SPARSEFW_ASSIGN_OR_RETURN(
           const JointResult found,
-          engine.SearchJointly(start.warm, {.fixed = &start.fixed,
+          engine.SearchJointly(start.warm, {.alpha = 0.5,  // the device fixes them
                                             .weights = &none,
                                             .out_of_time = [&] { return ++looks > 2; },
                                             .solving_out_of_time = [&] { return ++looks > 5; }}));

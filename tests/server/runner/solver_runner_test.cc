@@ -146,6 +146,15 @@ TEST_F(SolverRunnerTest, WithAShrinkageAJobNeedsAGramOfItsOwn) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed both, runner_->Check(job_.spec, {}));
   EXPECT_EQ(both.bytes, 1000 + SomeDevice::kShrunkBytes);
   EXPECT_EQ(both.gram_bytes, SomeDevice::kGramBytes);
+  // It has no room for both: the job's own alone.
+  options.device_memory_bytes = both.total_bytes();
+  runner_ = std::make_unique<SolverRunner>(store_.get(), options);
+  EXPECT_EQ(runner_->Check(job_.spec, {})->gram_bytes, SomeDevice::kGramBytes);
+  --options.device_memory_bytes;
+  runner_ = std::make_unique<SolverRunner>(store_.get(), options);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const DeviceNeed alone, runner_->Check(job_.spec, {}));
+  EXPECT_EQ(alone.bytes, own.bytes);
+  EXPECT_EQ(alone.gram_bytes, 0);
   job_.spec.options.joint = true;
   options.solve_memory_bytes = 7000 + JointStartBytes(kRows, kCols);
   runner_ = std::make_unique<SolverRunner>(store_.get(), options);

@@ -123,17 +123,20 @@ absl::StatusOr<double> LossChange(const RawMatrix& weights, const RawMatrix& gra
                                   const Mask& to, const Scale& scale,
                                   const ExecutionContext& context) {
   const cudaStream_t stream = context.stream();
-  SPARSEFW_RETURN_IF_ERROR(context.CheckStop());
   SPARSEFW_ASSIGN_OR_RETURN(const auto before, UploadMask(from, stream));
   SPARSEFW_ASSIGN_OR_RETURN(const auto after, UploadMask(to, stream));
   SPARSEFW_ASSIGN_OR_RETURN(auto sums, DeviceBuffer<double>::Create(weights.rows, stream));
-  RawRows rows = {.weights = weights,
-                  .stride = weights.cols,
-                  .kept = before.data(),
-                  .factor = scale.weights_factor()};
+  const double factor = scale.weights_factor();
+  RawRows rows = {weights, weights.cols, before.data(), nullptr, factor};
   RawRows changed = rows;
   changed.kept = after.data();
-  SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchLossChanges(rows, changed, gram, sums.data(), stream));
+  const int64_t step = std::max<int64_t>(1, (int64_t{1} << 34) / (weights.cols * weights.cols));
+  for (int64_t row = 0; row < weights.rows; row += step) {
+    const int64_t count = std::min(step, weights.rows - row);
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchLossChanges(rows.Rows(row, count), changed.Rows(row, count),
+                                                    gram, sums.data() + row, stream));
+    SPARSEFW_RETURN_IF_ERROR(context.Await());
+  }
   SPARSEFW_ASSIGN_OR_RETURN(const std::vector<double> changes, context.Download(sums));
   // The products took G as it is.
   return scale.Unscaled(std::accumulate(changes.begin(), changes.end(), 0.0) * scale.gram_factor());

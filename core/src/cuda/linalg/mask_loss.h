@@ -32,6 +32,7 @@ absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram,
 //
 // Cost:    2 * cols flops and a row of G, from memory or its cache, for every weight that only one
 //          of the masks keeps
+// Stop:    looked at every so many rows as take 2^34 products at most
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 absl::StatusOr<double> LossChange(const RawMatrix& weights, const RawMatrix& gram, const Mask& from,
                                   const Mask& to, const Scale& scale,

@@ -76,7 +76,7 @@ class CudaBackend final : public Backend {
     if (!cublas.ok()) return {};
     const absl::StatusOr<std::string> version = (*cublas)->Version();
     if (!version.ok()) return {};
-    return absl::StrFormat("cuda 3, %s, driver %d, cuBLAS %s", description_, driver, *version);
+    return absl::StrFormat("cuda 4, %s, driver %d, cuBLAS %s", description_, driver, *version);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
