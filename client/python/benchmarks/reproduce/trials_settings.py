@@ -27,9 +27,6 @@ REFINEMENT = {
     "1/8 held back": _trial(held_back=0.125),
     "1/4 held back": _trial(held_back=0.25),
     "attention and MLP apart": _trial(change={"apart": True}),
-    "rate 1e-3": _trial(learning_rate=1e-3),
-    "rate 1e-3, without norms": _trial("rate 1e-3", {"norms": False}, learning_rate=1e-3),
-    "rate 4e-3": _trial(learning_rate=4e-3),
     "8 epochs": _trial(epochs=8),
     "4 epochs, a second solve, 4 epochs": _trial("8 epochs", {"second": True}),
 }
