@@ -3,7 +3,8 @@
 script/reproduce trials runs it. The first 12 blocks of SmolLM2-135M are pruned with Wanda's masks, with 16
 sequences of the calibration articles, and refined; the rest of the model is dense. Two texts judge:
 
-unused    windows of the calibration articles that no trial has as a sample: settings are chosen on these.
+unused    windows of the calibration articles that no trial has as a sample: settings are chosen on these. An
+          article may have windows of both kinds.
 handbook  The Debian Administrator's Handbook: it is reported, and nothing is chosen on it.
 
 Every trial is a run in one JSON file. A run that the file has, with the same settings, is not done again.
