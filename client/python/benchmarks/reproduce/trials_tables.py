@@ -62,7 +62,7 @@ def parts(runs):
         f"trials-{group}": table(runs, group) for group in trials_settings.GROUPS
         if any(name in tried for name in trials_settings.GROUPS[group])}
     if "trials-refinement" in found:
-        found["trials-refinement"] = f"{commits(tried)} {dense}\n\n{found['trials-refinement']}"
+        found["trials-refinement"] = f"{dense} {commits(tried)}\n\n{found['trials-refinement']}"
     if "trials-permutation" in found:
         found["trials-permutation"] += f"\n\n{table_saved(runs)}".rstrip()
     return found
