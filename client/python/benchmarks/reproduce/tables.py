@@ -241,8 +241,8 @@ def table_groups(runs, scale):
     return grid(lines)
 
 
-def section(runs, scale, folder):
-    """What docs/results.md has of a scale; draws the plots."""
+def section(runs, scale):
+    """What docs/results.md has of a scale."""
     if scale.layers or scale.allocations:
         return f"{commits(runs)}\n\n{table_groups(runs, scale)}"
     parts = [commits(runs), *(table_pattern(runs, pattern) for pattern in patterns_of(runs))]
@@ -253,15 +253,21 @@ def section(runs, scale, folder):
         "over the matrices. The certificate is the share of the mask's loss that no mask with the same fixed "
         "weights can avoid.",
         table_losses(runs), reductions(runs)]
-    sweeps = settings.sweeps(scale)
-    parts += [sweep_table(runs, what, points) for what, points in sweeps.items()]
+    parts += [sweep_table(runs, what, points) for what, points in settings.sweeps(scale).items()]
     if settings.TRACED in runs:
         parts += ["Medians over the layers, " + settings.TRACED + ": reductions against the warm start.",
                   trace_table(runs[settings.TRACED])]
-        plot_traces(runs[settings.TRACED], folder / f"iterations-{scale.name}.png")
-    plot_sweeps(runs, sweeps, folder / f"sweeps-{scale.name}.png")
-    plot_reductions(runs, scale.name, folder)
     return "\n\n".join(part for part in parts if part)
+
+
+def draw(runs, scale, folder):
+    """The plots of a scale."""
+    if scale.layers or scale.allocations:
+        return
+    if settings.TRACED in runs:
+        plot_traces(runs[settings.TRACED], folder / f"iterations-{scale.name}.png")
+    plot_sweeps(runs, settings.sweeps(scale), folder / f"sweeps-{scale.name}.png")
+    plot_reductions(runs, scale.name, folder)
 
 
 def paste(page, name, text):
@@ -283,6 +289,19 @@ def fill(path, parts):
     path.write_text(page)
 
 
+def collect(folder, kept):
+    """(runs by scale and name, {marker of a page: its text}); takes what the files `kept` have into the folder."""
+    scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
+    for file in kept:
+        for scale in scales.values():
+            unpack(file, folder, scale, {"dense": {}, **settings.runs(scale)})
+    found = read(folder, scales.values())
+    parts = {f"runs-{name}": section(runs, scales[name]) for name, runs in found.items()}
+    parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
+    parts["samples-or-training"] = table_samples(found)
+    return found, parts
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
@@ -292,16 +311,11 @@ def main():
     parser.add_argument("--page", type=Path, action="append", default=[],
                         help="also write the tables between this page's markers, as runs-main")
     arguments = parser.parse_args()
-    scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
-    for file in arguments.kept:
-        for scale in scales.values():
-            unpack(file, arguments.folder, scale, {"dense": {}, **settings.runs(scale)})
+    found, parts = collect(arguments.folder, arguments.kept)
     if arguments.keep:
         keep(arguments.folder, arguments.keep)
-    found = read(arguments.folder, scales.values())
-    parts = {f"runs-{name}": section(runs, scales[name], arguments.folder) for name, runs in found.items()}
-    parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
-    parts["samples-or-training"] = table_samples(found)
+    for name, runs in found.items():
+        draw(runs, settings.SCALES[name], arguments.folder)
     for page in arguments.page:
         fill(page, parts)
     path = arguments.folder / "tables.md"
