@@ -290,7 +290,7 @@ def fill(path, parts):
 
 
 def collect(folder, kept):
-    """(runs by scale and name, {marker of a page: its text}); takes what the files `kept` have into the folder."""
+    """(runs by scale and name, {marker of a page: its text}), what the files `kept` have included."""
     scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
     for file in kept:
         for scale in scales.values():
