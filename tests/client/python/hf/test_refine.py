@@ -355,7 +355,7 @@ def test_what_cannot_be_refined_is_refused(client, options, words):
         ({"epochs": 0}, "epochs .* at least 1; got 0"),
         ({"epochs": 1.5}, "epochs .* integer .*; got 1.5"),
         ({"epochs": True}, "epochs .* integer .*; got True"),
-        ({"learning_rate": 0.0}, r"learning_rate .* must be a number in \(0, 1.8e\+308\]; got 0"),
+        ({"learning_rate": 0.0}, "learning_rate .* must be finite and above 0; got 0"),
         ({"learning_rate": float("nan")}, "learning_rate .*got nan"),
         ({"held_back": 0.0}, r"held_back .* must be in \(0, 0.5\]; got 0"),
         ({"held_back": 0.6}, "held_back .*got 0.6"),
