@@ -28,6 +28,24 @@ std::vector<std::string> RowsOf(const Mask& mask) {
   return rows;
 }
 
+Mask RandomMask(int64_t rows, int64_t cols, Random& random) {
+  Mask mask(rows, cols);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) mask.Set(row, col, random.Below(2) == 0);
+  }
+  return mask;
+}
+
+Mask Changed(const Mask& mask, double share, Random& random) {
+  Mask changed = mask;
+  for (int64_t row = 1; row < mask.rows(); ++row) {
+    for (int64_t col = 0; col < mask.cols(); ++col) {
+      if (random.Uniform() < share) changed.Set(row, col, !mask.Get(row, col));
+    }
+  }
+  return changed;
+}
+
 bool IsSubset(const Mask& inner, const Mask& outer) {
   for (int64_t row = 0; row < inner.rows(); ++row) {
     for (int64_t i = 0; i < inner.row_bytes(); ++i) {

@@ -21,7 +21,7 @@ inline constexpr double kLargestDifference = 0.04;
 // A float64 G that has to be scaled by more than that would take products out of range.
 inline constexpr int kLargestExponentOfChanges = 400;
 
-// Of masks of the same shape.
+// The masks have the same shape.
 inline bool DifferInFew(const Mask& a, const Mask& b) {
   int64_t count = 0;
   const auto first = a.bytes();

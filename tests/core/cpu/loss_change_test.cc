@@ -13,31 +13,14 @@
 namespace sparsefw::cpu {
 namespace {
 
+using ::sparsefw::testing::Changed;
 using ::sparsefw::testing::MakeRandomLayer;
 using ::sparsefw::testing::NaiveLoss;
 using ::sparsefw::testing::Random;
 using ::sparsefw::testing::RandomLayer;
+using ::sparsefw::testing::RandomMask;
 using ::sparsefw::testing::StatusIs;
 using ::sparsefw::testing::TypedMatrix;
-
-Mask RandomMask(int64_t rows, int64_t cols, Random& random) {
-  Mask mask(rows, cols);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t col = 0; col < cols; ++col) mask.Set(row, col, random.Below(2) == 0);
-  }
-  return mask;
-}
-
-// `mask` with about `share` of its weights the other way; row 0 stays.
-Mask Changed(const Mask& mask, double share, Random& random) {
-  Mask changed = mask;
-  for (int64_t row = 1; row < mask.rows(); ++row) {
-    for (int64_t col = 0; col < mask.cols(); ++col) {
-      if (random.Uniform() < share) changed.Set(row, col, !mask.Get(row, col));
-    }
-  }
-  return changed;
-}
 
 // Widths of whole vectors and of less than one; every number of rows of G from none on.
 TEST(LossChangeTest, IsTheDifferenceOfTheLosses) {

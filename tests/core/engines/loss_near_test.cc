@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/core/engines/engine_kinds.h"
+#include "tests/testing/masks.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/random_layers.h"
 
@@ -14,25 +15,6 @@ using testing::EngineKind;
 using testing::Random;
 using testing::TypedMatrix;
 
-Mask RandomMask(int64_t rows, int64_t cols, Random& random) {
-  Mask mask(rows, cols);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t col = 0; col < cols; ++col) mask.Set(row, col, random.Below(2) == 0);
-  }
-  return mask;
-}
-
-// `mask` with about `share` of its weights the other way; row 0 stays.
-Mask Changed(const Mask& mask, double share, Random& random) {
-  Mask changed = mask;
-  for (int64_t row = 1; row < mask.rows(); ++row) {
-    for (int64_t col = 0; col < mask.cols(); ++col) {
-      if (random.Uniform() < share) changed.Set(row, col, !mask.Get(row, col));
-    }
-  }
-  return changed;
-}
-
 class LossNearTest : public ::testing::TestWithParam<EngineKind> {
  protected:
   void SetUp() override {
@@ -42,8 +24,8 @@ class LossNearTest : public ::testing::TestWithParam<EngineKind> {
   // Whether it adds: then what is wrong with the known loss is wrong with the result.
   void Expect(ConstMatrixView weights, ConstMatrixView gram, double share, bool adds) {
     Random random(7);
-    const Mask known = RandomMask(weights.rows(), weights.cols(), random);
-    const Mask mask = Changed(known, share, random);
+    const Mask known = testing::RandomMask(weights.rows(), weights.cols(), random);
+    const Mask mask = testing::Changed(known, share, random);
     SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto engine, backend_->CreateEngine({.threads = 1}));
     SPARSEFW_ASSERT_OK(engine->Load({.weights = weights,
                                      .gram = gram,

@@ -40,7 +40,7 @@ class Search:
         small = ranks.argsort(-1) < self._drop
         below, beyond = ranked[..., :self._drop - 1].sum(-1, keepdim=True), ranked[..., self._drop - 1 :]
         all_small = below + beyond[..., :1]
-        # Of the other channels: the sum of the drop - 1 least, and the next one.
+        # The other channels: the sum of the drop - 1 least, and the next one.
         fixed = torch.where(small, all_small - values, below).sum(0).reshape(-1)
         least = torch.where(small, beyond[..., 1:2], beyond[..., :1]).reshape(len(values), -1)
         # The sum of min(x, y) over the rows, from that of |x - y|.

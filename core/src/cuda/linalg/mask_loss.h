@@ -32,7 +32,7 @@ absl::StatusOr<double> MaskLoss(const RawMatrix& weights, const RawMatrix& gram,
 //
 // Cost:    2 * cols flops and a row of G, from memory or its cache, for every weight that only one
 //          of the masks keeps
-// Stop:    looked at every so many rows as take 2^34 products at most
+// Stop:    looked at every 2^34 / cols^2 rows: predicted below a millisecond, with 4 % of them read
 // Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 absl::StatusOr<double> LossChange(const RawMatrix& weights, const RawMatrix& gram, const Mask& from,
                                   const Mask& to, const Scale& scale,

@@ -51,7 +51,7 @@ class GivenMatrix {
   // Copies from pageable host memory.
   static absl::StatusOr<GivenMatrix> Upload(ConstMatrixView matrix, cudaStream_t stream,
                                             const StopSignal* stop, double shrinkage = 0);
-  // Of a gram on the device.
+  // From a gram on the device.
   static absl::StatusOr<GivenMatrix> Shrunk(const RawMatrix& gram, double shrinkage,
                                             cudaStream_t stream);
 
@@ -59,7 +59,7 @@ class GivenMatrix {
   double max_abs() const { return max_abs_; }
 
  private:
-  // Of the shape and dtype of `like`; uninitialised.
+  // With the shape and dtype of `like`; uninitialised.
   static absl::StatusOr<GivenMatrix> Create(RawMatrix like, cudaStream_t stream);
 
   DeviceBuffer<unsigned char> bytes_;
