@@ -73,23 +73,16 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
 template <typename Real>
 absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> FrankWolfe<Real>::Start(
     std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-    StartProduct<Real>* kept, const ParallelContext& context) {
+    const ParallelContext& context) {
   std::unique_ptr<FrankWolfe> result(new FrankWolfe(std::move(layer), start, context));
-  SPARSEFW_RETURN_IF_ERROR(result->Initialise(start.warm, kept));
+  SPARSEFW_RETURN_IF_ERROR(result->Initialise());
   return result;
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::Initialise(const Mask& warm, StartProduct<Real>* kept) {
-  Iterate<Real>& it = iterate_;
-  if (kept != nullptr && kept->warm == warm) {
-    SPARSEFW_RETURN_IF_ERROR(CopyRows(kept->product, it.vertex_product));
-    at_.vertex_loss = kept->loss;
-  } else {
-    SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
-    if (kept != nullptr) SPARSEFW_RETURN_IF_ERROR(KeepProduct(warm, *kept));
-  }
-  SPARSEFW_RETURN_IF_ERROR(CopyRows(it.vertex_product, it.product));
+absl::Status FrankWolfe<Real>::Initialise() {
+  SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
+  SPARSEFW_RETURN_IF_ERROR(CopyRows(iterate_.vertex_product, iterate_.product));
   at_.relaxed_loss = at_.vertex_loss;
   return Scan(0);
 }
@@ -100,18 +93,6 @@ absl::Status FrankWolfe<Real>::CopyRows(const Matrix<Real>& from, Matrix<Real>& 
     const int64_t first = iterate_.blocks.begin(block);
     std::copy_n(from.row(first), (iterate_.blocks.end(block) - first) * from.cols(), to.row(first));
   });
-}
-
-template <typename Real>
-absl::Status FrankWolfe<Real>::KeepProduct(const Mask& warm, StartProduct<Real>& kept) {
-  kept.warm = Mask();  // no product of it, should the copy end early
-  if (kept.product.size() == 0) {
-    kept.product = Matrix<Real>(iterate_.layer->rows, iterate_.layer->stride());
-  }
-  SPARSEFW_RETURN_IF_ERROR(CopyRows(iterate_.vertex_product, kept.product));
-  kept.loss = at_.vertex_loss;
-  kept.warm = warm;
-  return absl::OkStatus();
 }
 
 template <typename Real>

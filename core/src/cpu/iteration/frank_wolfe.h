@@ -37,24 +37,14 @@
 
 namespace sparsefw::cpu {
 
-// D(M_0) G of a warm start and its loss, for another start from the same mask.
-template <typename Real>
-struct StartProduct {
-  Mask warm;  // empty: nothing is kept yet
-  Matrix<Real> product;
-  double loss = 0;
-};
-
 // Real, float or double, is the type of W, G, E, U and M.
 template <typename Real>
 class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
  public:
-  // Evaluates loss and gap at M_0. `kept` is used if it belongs to that warm
-  // start and filled if it does not; null: nothing is kept. `context` must
-  // outlive it.
+  // Evaluates loss and gap at M_0. `context` must outlive it.
   static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> Start(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
-      StartProduct<Real>* kept, const ParallelContext& context);
+      const ParallelContext& context);
   // Where another iteration of the same layer and start was saved.
   static absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> Restore(
       std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start, StateReader& reader,
@@ -70,9 +60,8 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
 
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
              const ParallelContext& context);
-  absl::Status Initialise(const Mask& warm, StartProduct<Real>* kept);
+  absl::Status Initialise();
   absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
-  absl::Status KeepProduct(const Mask& warm, StartProduct<Real>& kept);
 
   absl::Status StepBy(const StepRequest& request);
   // frank_wolfe_screened.cc
@@ -132,11 +121,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
 
 // Bytes that the iteration of a layer holds, scratch of that many threads included.
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads, int64_t size);
-
-// Bytes of a StartProduct.
-inline int64_t StartProductBytes(int64_t rows, int64_t cols, int64_t size) {
-  return rows * ((cols + 63) / 64 * 64 * size + (cols + 7) / 8);
-}
 
 }  // namespace sparsefw::cpu
 

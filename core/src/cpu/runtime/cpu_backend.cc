@@ -32,7 +32,7 @@ int64_t LargestStage(int64_t rows, int64_t cols, const MemoryRequest& request, i
   const int threads = ParallelContext(0).threads();
   int64_t bytes = cpu::FrankWolfeBytes(rows, cols, threads, size);
   // The scores of the next warm start are chosen from while the last point's iteration is held.
-  if (request.sweep) bytes += cpu::StartProductBytes(rows, cols, size) + 4 * rows * cols;
+  if (request.sweep) bytes += 4 * rows * cols;
   if (request.swaps) bytes = std::max(bytes, cpu::SwapRefineBytes(rows, cols, size));
   const int64_t weights = request.joint ? 4 * rows * cols : 0;  // of the start
   if (request.reconstruct || request.joint) {

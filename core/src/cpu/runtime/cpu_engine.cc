@@ -38,31 +38,30 @@ absl::Status CpuEngine::Start(StateReader* saved) {
 
 template <typename Real>
 absl::Status CpuEngine::StartIn(StateReader* saved) {
-  Converted<Real>& converted = std::get<Converted<Real>>(converted_);
-  if (converted.layer == nullptr) {
+  auto& layer = std::get<std::shared_ptr<const PanelLayer<Real>>>(layers_);
+  if (layer == nullptr) {
     // Losses are the same in either scale.
     const Scale scale =
         std::is_same_v<Real, float> ? ScaleInPlace(problem_.weights, scale_) : scale_;
-    SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> layer,
+    SPARSEFW_ASSIGN_OR_RETURN(PanelLayer<Real> loaded,
                               LoadPanels<Real>(problem_.weights, problem_.gram, scale, context_));
-    converted.layer = std::make_shared<PanelLayer<Real>>(std::move(layer));
+    layer = std::make_shared<PanelLayer<Real>>(std::move(loaded));
   }
   const StartPoint start = {problem_.pattern, *problem_.warm, *problem_.fixed, screening_};
   if (saved != nullptr) {
     SPARSEFW_ASSIGN_OR_RETURN(iteration_,
-                              FrankWolfe<Real>::Restore(converted.layer, start, *saved, context_));
+                              FrankWolfe<Real>::Restore(layer, start, *saved, context_));
   } else {
-    StartProduct<Real>* const kept = problem_.reused ? &converted.start : nullptr;
     SPARSEFW_ASSIGN_OR_RETURN(iteration_,
-                              FrankWolfe<Real>::Start(converted.layer, start, kept, context_));
+                              FrankWolfe<Real>::Start(layer, start, context_));
   }
-  if (!problem_.reused) converted = {};  // the iteration owns the layer
+  if (!problem_.reused) layer = nullptr;  // the iteration owns it
   return absl::OkStatus();
 }
 
 void CpuEngine::ReleaseIteration() {
   iteration_.reset();
-  converted_ = {};
+  layers_ = {};
 }
 
 absl::StatusOr<StepStats> CpuEngine::Step(const StepRequest& request) {

@@ -47,20 +47,15 @@ class CpuEngine final : public Engine {
   void ReleaseIteration();
   absl::StatusOr<bool> MayAddLosses();
 
-  // Kept for a later start on the same W and G.
-  template <typename Real>
-  struct Converted {
-    std::shared_ptr<const PanelLayer<Real>> layer;
-    StartProduct<Real> start;
-  };
-
   const Precision precision_;
   const Screening screening_;
   const ParallelContext context_;
   EngineProblem problem_;
   Scale scale_;
   std::optional<bool> symmetric_;  // G, bit for bit; empty: not looked at yet
-  std::tuple<Converted<float>, Converted<double>> converted_;         // of the chosen precision
+  // W and G of the chosen precision, for a later start on them.
+  std::tuple<std::shared_ptr<const PanelLayer<float>>, std::shared_ptr<const PanelLayer<double>>>
+      layers_;
   std::unique_ptr<IncrementalFrankWolfe<SaliencySource>> iteration_;  // null before the first Step
 };
 

@@ -271,6 +271,18 @@ def test_a_block_that_needs_others_is_refused(client):
         prune(model, client)
 
 
+@pytest.mark.skipif(not hasattr(transformers, "Gemma4TextConfig"), reason="this transformers has no Gemma 4")
+def test_blocks_that_share_keys_and_values_are_refused(client):
+    """They fill a mapping that all blocks get, which is no dict."""
+    config = transformers.Gemma4TextConfig(
+        **{**tiny.COMMON, "num_hidden_layers": 4}, num_key_value_heads=2, intermediate_size=48, head_dim=8,
+        layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=8, max_position_embeddings=64,
+        hidden_size_per_layer_input=8, vocab_size_per_layer_input=128, num_kv_shared_layers=2)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(sparsefw.InvalidArgument, match=r'of block \d depends on the blocks before it'):
+        prune(model, client, ignore=["per_layer"])
+
+
 def test_new_weights_are_written(client):
     dense, model = tiny.make("gpt2"), tiny.make("gpt2")
     report = prune(model, client, method="sparsegpt")

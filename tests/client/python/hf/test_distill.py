@@ -13,6 +13,7 @@ import tiny
 import torch
 import transformers
 from sparsefw.hf import Distillation, prune_model
+from sparsefw.hf.state import State
 from sparsefw.hf.training import distill
 from support.processes import HANG
 
@@ -213,6 +214,25 @@ def test_a_finished_distillation_is_kept_and_a_damaged_one_done_again(client, fo
         assert same(again)
     with pytest.raises(sparsefw.FailedPrecondition, match=r"distill was \{.*is null"):
         prune(tiny.make("llama"), client, state_dir=folder / "state")
+
+
+def test_half_of_a_second_distillation_does_not_count(client, folder, monkeypatch):
+    """The first one is forgotten before the second one writes its blocks."""
+    arguments = {"distill": DISTILL, "state_dir": folder / "state"}
+    prune(tiny.make("llama"), client, **arguments)
+    path = folder / "state" / "block-0000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+    original = State.save_block
+
+    def stopped(self, index, block, what="block"):
+        original(self, index, block, what)
+        if what == "distilled":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(State, "save_block", stopped)
+        prune(tiny.make("llama"), client, **arguments)
+    assert not (folder / "state" / "distillation.json").exists()
 
 
 def test_the_report_says_which_versions_distilled(client, folder):

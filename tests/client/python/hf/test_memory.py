@@ -73,7 +73,7 @@ def test_a_folder_is_never_in_memory_as_a_whole(shared_server, folder, refine):
     model.save_pretrained(folder / "dense", max_shard_size="1GB")
     del model
     grams = 8 * width**2
-    options = {"refine_blocks": refine, "ignore": ["self_attn"]} if refine else OUTPUT_ALONE
+    options = {"refine_blocks": refine} if refine else OUTPUT_ALONE
     used = measure(folder, shared_server, 2, 32, **options)
     print(f"block {block >> 20} MiB, all {count * block >> 20} MiB, used {used >> 20} MiB")
     if refine:

@@ -11,6 +11,7 @@ from sparsefw.hf.folder import resolve_out
 from sparsefw.hf.pools.choice import Given
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import SAMPLES, SEQUENCE_LENGTH, ModelOptions, Settings, rules_of
+from sparsefw.hf.surroundings import own_surroundings
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.tuning import Tuned, Tuning, tuning_of
@@ -20,6 +21,7 @@ GRAM_MEMORY: Final = 4 << 30
 SPLIT_ABOVE: Final = 4 << 20
 
 
+@own_surroundings()
 def prune_model(
     model: Any,
     tokenizer: Any = None,
@@ -162,6 +164,7 @@ def prune_model(
     return report
 
 
+@own_surroundings()
 def tune(
     model: Any,
     tokenizer: Any = None,

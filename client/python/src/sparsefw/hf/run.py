@@ -96,6 +96,8 @@ class Run:
         if not missing:
             self._distillation = self._load_distillation()
         distils = self._settings.distillation is not None and self._distillation is None
+        if distils:
+            self._state.forget(DISTILLATION)  # of other blocks; half of a new one must not count with it
         # Nothing behind the last block that is still to be pruned is run; distillation wants to know what the
         # dense model makes in the end.
         last = max((block.index for block in missing if block.matrices), default=-1)

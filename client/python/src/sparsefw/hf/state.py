@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import uuid
@@ -18,10 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from sparsefw import errors
-from sparsefw._files import atomically
+from sparsefw._files import atomically, sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import invalid
 
@@ -95,7 +98,12 @@ def write_atomically(path: Path, text: str) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
     """All of them or nothing, also after a power loss."""
     partial = path.with_name(f".{path.name}.partial")
-    save_file(dict(tensors), partial)
+    try:
+        save_file(dict(tensors), partial)
+    except SafetensorError as error:  # of a full disk, for example: it has neither number nor name
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
     with open(partial, "rb+") as file:
         os.fsync(file.fileno())
     partial.rename(path)
@@ -172,6 +180,8 @@ class State:
                 "start anew; a model in memory that was pruned in part must be loaded anew",
                 difference=different[0],
             )
+        for left in self.folder.glob(".tmp*"):  # of safetensors, in a process that was killed
+            left.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets the folder go."""
@@ -199,6 +209,11 @@ class State:
         """Any other result, as JSON."""
         record = {"versions": self._made_by(), "value": value}
         write_atomically(self.folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
+
+    def forget(self, name: str) -> None:
+        """Removes such a result: it does not count from now on."""
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+        sync_folder(self.folder)
 
     def load(self, name: str) -> Any:
         """None where there is none."""

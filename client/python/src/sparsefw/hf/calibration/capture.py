@@ -221,6 +221,7 @@ def _equal(one: Any, other: Any) -> bool:
         return one.shape == other.shape and bool(torch.equal(one, other))
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict) and isinstance(other, dict):
+    # Also what is no dict, such as the states of keys and values that some blocks fill for others.
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
     return isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor) and type(one) is type(other)

@@ -91,7 +91,11 @@ class HiddenStates:
         data = memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         done = 0
         while done < len(data):
-            done += os.pwrite(self._file, data[done:], self._offsets[index] + done)
+            try:
+                done += os.pwrite(self._file, data[done:], self._offsets[index] + done)
+            except OSError as error:
+                error.filename = error.filename or str(self._folder)
+                raise
 
     def close(self) -> None:
         """Lets the memory or the file go."""

@@ -115,7 +115,9 @@ def check_memory(model: Any, layout: Sequence[Block], device: Any, what: str) ->
 def _free(device: Any) -> int | None:
     """Bytes; None: unknown."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # PyTorch gives out again what it keeps of freed memory.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + kept)
     if device.type != "cpu":
         return None
     machine, limit = int(psutil.virtual_memory().available), free_memory.within_limits()
