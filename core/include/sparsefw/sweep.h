@@ -1,9 +1,8 @@
 // Many settings on one layer: which alpha, which method, how sparse.
 //
 // Their common work is done once: the conversion of W and G, the loss of
-// pruning everything, and, for settings with the same warm start that follow
-// each other, its loss and its product D(M_0) G. Swaps and reconstruction free
-// the converted copies for memory's sake.
+// pruning everything, and that of a warm start for settings that follow each
+// other. Swaps and reconstruction free the converted copies for memory's sake.
 #ifndef SPARSEFW_SWEEP_H_
 #define SPARSEFW_SWEEP_H_
 
@@ -49,8 +48,7 @@ struct SweepStart {
 // Once `stop` is set or a deadline has passed, points not yet begun end with
 // Cancelled and DeadlineExceeded. No other error of a point ends the sweep.
 //
-// Memory:  that of the point that needs most, and for the shared product
-//          4 or 8 bytes a weight.
+// Memory:  that of the point that needs most.
 // Threads: as Solve. options.threads, options.product_precision and options.shrinkage are
 //          taken from the first point.
 // Errors:  an exception of OnResult leaves it

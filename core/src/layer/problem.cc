@@ -175,14 +175,6 @@ int64_t WrongGroup(const Mask& mask, int64_t row, const Groups& groups) {
   return -1;
 }
 
-absl::Status GroupCountError(const Mask& mask, int64_t row, int64_t group, const Groups& groups,
-                             std::string_view name) {
-  const int64_t first = group * groups.group_cols;
-  const int64_t kept = mask.CountKeptIn(row, first, groups.group_cols);
-  return Invalid("WARM_MASK_COUNT", "%s must keep %d of columns [%d, %d) in row %d; got %d", name,
-                 groups.capacity, first, first + groups.group_cols, row, kept);
-}
-
 }  // namespace
 
 absl::Status ValidateFinite(ConstMatrixView matrix, std::string_view name) {
@@ -234,8 +226,11 @@ absl::Status ValidateMaskCounts(const Mask& mask, const Pattern& pattern, std::s
   });
   const std::optional<int64_t> wrong = lowest.Get();
   if (!wrong) return absl::OkStatus();
-  return GroupCountError(mask, *wrong / groups.groups_per_row, *wrong % groups.groups_per_row,
-                         groups, name);
+  const int64_t row = *wrong / groups.groups_per_row;
+  const int64_t first = *wrong % groups.groups_per_row * groups.group_cols;
+  return Invalid("WARM_MASK_COUNT", "%s must keep %d of columns [%d, %d) in row %d; got %d", name,
+                 groups.capacity, first, first + groups.group_cols, row,
+                 mask.CountKeptIn(row, first, groups.group_cols));
 }
 
 absl::Status ValidateProblem(const Problem& problem) {

@@ -164,14 +164,7 @@ Matrix<float> ScoresOf(const SaliencySource& source) {
 
 absl::StatusOr<Mask> TopScores(ConstMatrixView scores, const Pattern& pattern) {
   SPARSEFW_RETURN_IF_ERROR(ValidateScores(scores, pattern));
-  const Groups groups = GroupsOf(pattern, scores.rows(), scores.cols());
-  Mask kept(scores.rows(), scores.cols());
-  if (groups.whole_matrix) {
-    KeepTopOfMatrix(scores, nullptr, groups.capacity, kept);
-  } else {
-    KeepTopOfGroups(scores, nullptr, groups.group_cols, groups.capacity, kept);
-  }
-  return kept;
+  return KeepTop(scores, nullptr, GroupsOf(pattern, scores.rows(), scores.cols()));
 }
 
 absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pattern& pattern,
@@ -187,14 +180,7 @@ absl::StatusOr<Mask> FixedSet(ConstMatrixView scores, const Mask& warm, const Pa
   if (!(alpha >= 0 && alpha <= 1)) {
     return Invalid("OPTION_INVALID", "alpha must be in [0, 1]; got %s", NumberText(alpha));
   }
-  const Groups groups = FixedGroups(pattern, scores.rows(), scores.cols(), alpha);
-  Mask fixed(scores.rows(), scores.cols());
-  if (groups.whole_matrix) {
-    KeepTopOfMatrix(scores, &warm, groups.capacity, fixed);
-  } else {
-    KeepTopOfGroups(scores, &warm, groups.group_cols, groups.capacity, fixed);
-  }
-  return fixed;
+  return KeepTop(scores, &warm, FixedGroups(pattern, scores.rows(), scores.cols(), alpha));
 }
 
 Groups FixedGroups(const Pattern& pattern, int64_t rows, int64_t cols, double alpha) {

@@ -27,8 +27,9 @@ bool RowHas(const T* row, int64_t cols, Bits least) {
   return found != 0;
 }
 
+// The first value with such an exponent.
 template <typename T, typename Bits>
-std::optional<int64_t> Lowest(ConstMatrixView matrix, Bits least) {
+std::optional<NonFinite> Lowest(ConstMatrixView matrix, Bits least) {
   LowestIndex lowest;
   const int64_t cols = matrix.cols();
   ParallelFor(matrix.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
@@ -40,10 +41,14 @@ std::optional<int64_t> Lowest(ConstMatrixView matrix, Bits least) {
       lowest.Offer(row * cols + col);
     }
   });
-  return lowest.Get();
+  const std::optional<int64_t> index = lowest.Get();
+  if (!index) return std::nullopt;
+  return NonFinite{*index / cols, *index % cols, ValueAt(matrix, *index / cols, *index % cols)};
 }
 
-std::optional<int64_t> LowestNonFinite(ConstMatrixView matrix) {
+}  // namespace
+
+std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix) {
   switch (matrix.dtype()) {
     case DType::kF64:
       return Lowest<double>(matrix, kExponentF64);
@@ -59,26 +64,13 @@ std::optional<int64_t> LowestNonFinite(ConstMatrixView matrix) {
   return std::nullopt;
 }
 
-std::optional<NonFinite> At(ConstMatrixView matrix, std::optional<int64_t> index) {
-  if (!index) return std::nullopt;
-  const int64_t row = *index / matrix.cols();
-  const int64_t col = *index % matrix.cols();
-  return NonFinite{row, col, ValueAt(matrix, row, col)};
-}
-
-}  // namespace
-
-std::optional<NonFinite> FindNonFinite(ConstMatrixView matrix) {
-  return At(matrix, LowestNonFinite(matrix));
-}
-
 std::optional<NonFinite> FindTooLarge(ConstMatrixView activations) {
   const uint32_t least = ExponentOf(static_cast<float>(kTooLargeActivation));
   switch (activations.dtype()) {
     case DType::kF32:
-      return At(activations, Lowest<float>(activations, least));
+      return Lowest<float>(activations, least);
     case DType::kBF16:  // the upper half of a float32
-      return At(activations, Lowest<BFloat16>(activations, static_cast<uint16_t>(least >> 16)));
+      return Lowest<BFloat16>(activations, static_cast<uint16_t>(least >> 16));
     default:
       return FindNonFinite(activations);
   }

@@ -26,20 +26,6 @@ absl::StatusOr<double> MaxAbs(ConstMatrixView matrix, const ParallelContext& con
   return *std::max_element(largest.begin(), largest.end());
 }
 
-template <typename Real>
-absl::Status LoadWeights(ConstMatrixView weights, double factor, Matrix<Real>& out,
-                         const ParallelContext& context) {
-  const RowBlocks blocks{weights.rows(), kConversionRows};
-  return context.ForEach(blocks.count(), [&](int64_t block) {
-    std::vector<double> values(static_cast<size_t>(weights.cols()));
-    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
-      ConvertToDouble(weights.row_bytes(row), weights.dtype(), values.size(), values.data());
-      std::transform(values.begin(), values.end(), out.row(row),
-                     [&](double value) { return static_cast<Real>(value * factor); });
-    }
-  });
-}
-
 // One square tile of (G + G^T)/2 and, by symmetry, the one across the diagonal.
 template <typename T, typename Real, typename Gram>
 void SymmetriseTile(ConstMatrixView gram, double factor, int64_t tile_row, int64_t tile_col,
@@ -93,7 +79,16 @@ template <typename Real>
 absl::StatusOr<Matrix<Real>> CopiedWeights(ConstMatrixView weights, int64_t stride,
                                            const Scale& scale, const ParallelContext& context) {
   Matrix<Real> copy(weights.rows(), stride);
-  SPARSEFW_RETURN_IF_ERROR(LoadWeights(weights, scale.weights_factor(), copy, context));
+  const double factor = scale.weights_factor();
+  const RowBlocks blocks{weights.rows(), kConversionRows};
+  SPARSEFW_RETURN_IF_ERROR(context.ForEach(blocks.count(), [&](int64_t block) {
+    std::vector<double> values(static_cast<size_t>(weights.cols()));
+    for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
+      ConvertToDouble(weights.row_bytes(row), weights.dtype(), values.size(), values.data());
+      std::transform(values.begin(), values.end(), copy.row(row),
+                     [&](double value) { return static_cast<Real>(value * factor); });
+    }
+  }));
   return copy;
 }
 

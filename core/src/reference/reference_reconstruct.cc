@@ -82,7 +82,10 @@ std::optional<std::vector<double>> SolveSemidefinite(Matrix<double> a, std::vect
   return x;
 }
 
-double LossOfRow(const Matrix<double>& gram, const std::vector<double>& pruned) {
+// Loss of `kept` in a row: D = w - kept.
+double LossOfRow(const Matrix<double>& gram, const double* weights, const float* kept) {
+  std::vector<double> pruned(static_cast<size_t>(gram.cols()));
+  for (size_t i = 0; i < pruned.size(); ++i) pruned[i] = weights[i] - static_cast<double>(kept[i]);
   double loss = 0;
   for (int64_t i = 0; i < gram.rows(); ++i) {
     for (int64_t j = 0; j < gram.cols(); ++j) {
@@ -90,13 +93,6 @@ double LossOfRow(const Matrix<double>& gram, const std::vector<double>& pruned) 
     }
   }
   return loss;
-}
-
-// Loss of `kept` in a row: D = w - kept.
-double LossOfRow(const Matrix<double>& gram, const double* weights, const float* kept) {
-  std::vector<double> pruned(static_cast<size_t>(gram.cols()));
-  for (size_t i = 0; i < pruned.size(); ++i) pruned[i] = weights[i] - static_cast<double>(kept[i]);
-  return LossOfRow(gram, pruned);
 }
 
 double SquaresOfRow(const Matrix<double>& gram, const double* weights, const float* kept) {

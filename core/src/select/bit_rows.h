@@ -54,6 +54,12 @@ void ForEachBit(uint64_t bits, int64_t word, const Body& body) {
   for (; bits != 0; bits &= bits - 1) body(word * 64 + std::countr_zero(bits));
 }
 
+// Calls body(col) for every bit in which two rows of `words` words differ, in ascending order.
+template <typename Body>
+void ForEachDifference(const uint64_t* a, const uint64_t* b, int64_t words, const Body& body) {
+  for (int64_t word = 0; word < words; ++word) ForEachBit(a[word] ^ b[word], word, body);
+}
+
 // Set bits of a word. Programs for any x86-64 have no instruction for it, and std::popcount calls
 // a function.
 inline int64_t PopCount(uint64_t word) {
@@ -73,6 +79,12 @@ inline int64_t PopCount(uint64_t word) {
 inline int64_t CountBits(const uint64_t* words, int64_t count) {
   int64_t sum = 0;
   for (int64_t word = 0; word < count; ++word) sum += PopCount(words[word]);
+  return sum;
+}
+
+inline int64_t CountDifferences(const uint64_t* a, const uint64_t* b, int64_t words) {
+  int64_t sum = 0;
+  for (int64_t word = 0; word < words; ++word) sum += PopCount(a[word] ^ b[word]);
   return sum;
 }
 

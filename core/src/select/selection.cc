@@ -22,30 +22,32 @@ void ForEachCandidate(ConstMatrixView scores, const Mask* candidates, int64_t ro
 
 }  // namespace
 
-void KeepTopOfMatrix(ConstMatrixView scores, const Mask* candidates, int64_t count, Mask& kept) {
-  const auto visit = [&](int64_t row, const auto& sink) {
-    ForEachCandidate(scores, candidates, row, 0, scores.cols(), sink);
-  };
-  const auto take = [&](int64_t row, int64_t col) { kept.Set(row, col, true); };
-  TakeTop({{scores.rows(), RowGrain(scores.cols())}, /*key_bits=*/32, count}, visit, take);
-}
-
-void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t group_cols,
-                     int64_t count, Mask& kept) {
-  ParallelFor(scores.rows(), RowGrain(scores.cols()), [&](int64_t begin, int64_t end) {
+Mask KeepTop(ConstMatrixView scores, const Mask* candidates, const Groups& groups) {
+  const RowBlocks blocks{scores.rows(), RowGrain(scores.cols())};
+  Mask kept(scores.rows(), scores.cols());
+  if (groups.whole_matrix) {
+    const auto visit = [&](int64_t row, const auto& sink) {
+      ForEachCandidate(scores, candidates, row, 0, scores.cols(), sink);
+    };
+    const auto take = [&](int64_t row, int64_t col) { kept.Set(row, col, true); };
+    TakeTop({blocks, /*key_bits=*/32, groups.capacity}, visit, take);
+    return kept;
+  }
+  ParallelFor(blocks.rows, blocks.rows_per_block, [&](int64_t begin, int64_t end) {
     std::vector<Candidate<uint32_t>> group;
     for (int64_t row = begin; row < end; ++row) {
-      for (int64_t first = 0; first < scores.cols(); first += group_cols) {
+      for (int64_t first = 0; first < scores.cols(); first += groups.group_cols) {
         group.clear();
-        ForEachCandidate(scores, candidates, row, first, first + group_cols,
+        ForEachCandidate(scores, candidates, row, first, first + groups.group_cols,
                          [&](int64_t col, uint32_t key) {
                            group.push_back({key, static_cast<uint32_t>(col)});
                          });
-        SelectBest(count, group);
+        SelectBest(groups.capacity, group);
         for (const auto& selected : group) kept.Set(row, selected.col, true);
       }
     }
   });
+  return kept;
 }
 
 template <typename Real>

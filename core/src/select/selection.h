@@ -8,21 +8,19 @@
 
 #include "core/src/select/group_select.h"
 #include "core/src/select/ordered_key.h"
+#include "sparsefw/kernel_types.h"
 #include "sparsefw/mask.h"
 #include "sparsefw/matrix.h"
 
 namespace sparsefw {
 
-// Sets in `kept` the `count` best of the scores that `candidates` marks (null:
-// all of them; fewer when there are fewer), in the whole matrix or in every
-// run of group_cols columns of every row.
+// In every group the best of the scores that `candidates` marks (null: all of them), as many as
+// its capacity; fewer when there are fewer.
 //
-// Shapes:  scores [rows, cols] F32, no NaN; candidates, kept [rows, cols]; kept all zero
+// Shapes:  scores [rows, cols] F32, no NaN; candidates and the result [rows, cols]
 // Threads: as ParallelFor; the result does not depend on their number.
 // Cost:    O(rows*cols): five reads of the scores for the matrix, one for groups
-void KeepTopOfMatrix(ConstMatrixView scores, const Mask* candidates, int64_t count, Mask& kept);
-void KeepTopOfGroups(ConstMatrixView scores, const Mask* candidates, int64_t group_cols,
-                     int64_t count, Mask& kept);
+Mask KeepTop(ConstMatrixView scores, const Mask* candidates, const Groups& groups);
 
 // The rest: sets marks[i] to 1 for the `count` lowest of scores[0 .. size), of
 // equal scores the lower index, and to 0 for the others. `scratch` is the

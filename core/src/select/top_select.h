@@ -2,15 +2,14 @@
 // ties fixed: of equal keys the higher row-major index wins.
 //
 // Radix selection: each pass counts one digit of the keys that agree with the
-// digits found so far, until they are few enough to copy. Counts are integers,
-// so the result does not depend on the order of the blocks.
+// digits found so far. Counts are integers, so the result does not depend on the
+// order of the blocks.
 #ifndef SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_
 #define SPARSEFW_CORE_SRC_SELECT_TOP_SELECT_H_
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -21,9 +20,8 @@ namespace sparsefw {
 
 struct TopSelectArgs {
   RowBlocks blocks;
-  int key_bits = 32;              // the keys are below 2^key_bits
-  int64_t count = 0;              // how many to take
-  int64_t most_copied = 1 << 16;  // keys
+  int key_bits = 32;  // the keys are below 2^key_bits
+  int64_t count = 0;  // how many to take
 };
 
 // visit(row, sink) calls sink(col, key) for every eligible coordinate of the
@@ -61,50 +59,15 @@ class TopSelection {
   void FindThreshold() {
     int shift = (args_.key_bits + kDigitBits - 1) / kDigitBits * kDigitBits;
     ties_ = args_.count;
-    uint64_t prefix = 0;
-    bool few = false;
-    while (shift > 0 && !few) {
+    while (shift > 0) {
       shift -= kDigitBits;
-      const Histogram histogram = CountDigits(shift, prefix);
+      const Histogram histogram = CountDigits(shift, threshold_);
       size_t digit = kDigits - 1;
       while (digit > 0 && histogram[digit] < ties_) ties_ -= histogram[digit--];
-      prefix = (prefix << kDigitBits) | digit;
-      few = histogram[digit] >= ties_ && histogram[digit] <= args_.most_copied;
+      threshold_ = (threshold_ << kDigitBits) | digit;
     }
-    threshold_ = prefix;
     ties_of_block_.assign(static_cast<size_t>(args_.blocks.count()), 0);
-    if (shift > 0) {
-      FindAmong(CopyKeys(shift, prefix));
-    } else {
-      CountTies();
-    }
-  }
-
-  // The keys whose digits above `shift` are `prefix`, of each block.
-  std::vector<std::vector<uint64_t>> CopyKeys(int shift, uint64_t prefix) const {
-    std::vector<std::vector<uint64_t>> keys(static_cast<size_t>(args_.blocks.count()));
-    ForEachBlock([&](int64_t block) {
-      std::vector<uint64_t>& own = keys[static_cast<size_t>(block)];
-      for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
-        visit_(row, [&](int64_t, uint64_t key) {
-          if (key >> shift == prefix) own.push_back(key);
-        });
-      }
-    });
-    return keys;
-  }
-
-  void FindAmong(const std::vector<std::vector<uint64_t>>& keys) {
-    std::vector<uint64_t> all;
-    for (const auto& own : keys) all.insert(all.end(), own.begin(), own.end());
-    if (std::ssize(all) < ties_) return;  // stopped: nobody looks at the result
-    const auto last = all.begin() + (ties_ - 1);
-    std::nth_element(all.begin(), last, all.end(), std::greater<>());
-    threshold_ = *last;
-    ties_ = std::count(all.begin(), last + 1, threshold_);
-    for (size_t block = 0; block < keys.size(); ++block) {
-      ties_of_block_[block] = std::count(keys[block].begin(), keys[block].end(), threshold_);
-    }
+    CountTies();
   }
 
   void CountTies() {
@@ -125,7 +88,7 @@ class TopSelection {
       for (int64_t row = args_.blocks.begin(block); row < args_.blocks.end(block); ++row) {
         visit_(row, [&](int64_t, uint64_t key) {
           const uint64_t digits = key >> shift;
-          if (Higher(digits) == prefix) ++local[digits % kDigits];
+          if (digits >> kDigitBits == prefix) ++local[digits % kDigits];
         });
       }
       const MutexLock lock(mutex);
@@ -133,8 +96,6 @@ class TopSelection {
     });
     return histogram;
   }
-
-  static uint64_t Higher(uint64_t digits) { return digits >> kDigitBits; }
 
   // How many of its own ties each block takes: the last blocks first. `ties_` keeps the number that
   // was not found.
@@ -171,8 +132,7 @@ class TopSelection {
 };
 
 // Threads: as ParallelFor; the result does not depend on their number.
-// Cost:    two visits, and one for every 11 bits of the keys until `most_copied` agree in them.
-// Memory:  16 most_copied bytes.
+// Cost:    two visits, and one for every 11 bits of the keys.
 template <typename Visit, typename Take>
 std::optional<uint64_t> TakeTop(const TopSelectArgs& args, const Visit& visit, const Take& take) {
   return TopSelection<Visit, Take>(args, visit, take).Run();

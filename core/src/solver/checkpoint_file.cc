@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -53,20 +52,16 @@ absl::Status CheckpointWriter::Begin(const CheckpointInfo& info) {
   return Write(BytesOf(head));
 }
 
-absl::Status CheckpointWriter::Pass(std::span<const std::byte> piece) {
-  crc_ = ExtendCrc32c(crc_, piece);
-  bytes_ += piece.size();
-  return OfSink(sink_.Write(piece));
-}
-
 absl::Status CheckpointWriter::Write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     if (stop_ != nullptr && stop_->requested()) {
       return absl::CancelledError("stopped while a checkpoint was written");
     }
-    const size_t count = std::min(kPieceBytes, bytes.size());
-    SPARSEFW_RETURN_IF_ERROR(Pass(bytes.first(count)));
-    bytes = bytes.subspan(count);
+    const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+    bytes = bytes.subspan(piece.size());
+    crc_ = ExtendCrc32c(crc_, piece);
+    bytes_ += piece.size();
+    SPARSEFW_RETURN_IF_ERROR(OfSink(sink_.Write(piece)));
   }
   return absl::OkStatus();
 }

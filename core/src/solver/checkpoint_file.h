@@ -38,7 +38,6 @@ class CheckpointWriter final : public StateWriter {
   bool sink_failed() const { return sink_failed_; }
 
  private:
-  absl::Status Pass(std::span<const std::byte> piece);
   absl::Status OfSink(absl::Status status);
 
   CheckpointSink& sink_;

@@ -53,12 +53,6 @@ ShrunkGram::ShrunkGram(ConstMatrixView gram, double shrinkage) {
   }
 }
 
-ConstMatrixView ShrunkGram::view() const {
-  if (const auto* narrow = std::get_if<Matrix<float>>(&values_)) return narrow->view();
-  if (const auto* wide = std::get_if<Matrix<double>>(&values_)) return wide->view();
-  return {};
-}
-
 double UnshrunkLoss(double loss, double shrinkage, ConstMatrixView weights, ConstMatrixView gram,
                     const Mask& mask, const Matrix<float>& new_weights) {
   const std::vector<double> diagonal = DiagonalOf(gram);

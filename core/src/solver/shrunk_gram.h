@@ -24,11 +24,13 @@ class ShrunkGram {
   // Threads: those of ParallelFor, whose limits end it by an exception: there is no part of H.
   ShrunkGram(ConstMatrixView gram, double shrinkage);
 
-  bool empty() const { return std::holds_alternative<std::monostate>(values_); }
-  ConstMatrixView view() const;
+  bool empty() const { return view().empty(); }
+  ConstMatrixView view() const {
+    return std::visit([](const auto& values) { return values.view(); }, values_);
+  }
 
  private:
-  std::variant<std::monostate, Matrix<float>, Matrix<double>> values_;
+  std::variant<Matrix<float>, Matrix<double>> values_;
 };
 
 // L_G of the weights, or of mask.W where there are none, from L_H.

@@ -5,8 +5,6 @@
 #include "absl/status/statusor.h"
 #include "core/src/parallel/parallel_context.h"
 #include "sparsefw/backend.h"
-#include "sparsefw/mask.h"
-#include "sparsefw/matrix.h"
 #include "sparsefw/problem.h"
 #include "sparsefw/sparsegpt.h"
 

@@ -81,12 +81,12 @@ TYPED_TEST(ProductsTest, SparseRowsTimesPanels) {
   for (TypeParam& value : out.span()) value = this->Normal();
   const Matrix<double> before = ::sparsefw::testing::ToDouble(out.view());
   for (int64_t tile = 0; tile < a.tiles(); ++tile) {
-    AddSparseProduct({.a = a,
-                      .tile = tile,
-                      .gram = view,
-                      .panels = {0, 2},
-                      .out = out.data(),
-                      .out_stride = kStride});
+    KernelsOfPanels<TypeParam>().add_sparse_product({.a = a,
+                                                     .tile = tile,
+                                                     .gram = view,
+                                                     .panels = {0, 2},
+                                                     .out = out.data(),
+                                                     .out_stride = kStride});
   }
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t col = 0; col < kStride; ++col) {
@@ -116,12 +116,12 @@ TYPED_TEST(ProductsTest, SparseProductHasTheSameBitsHoweverItIsCut) {
     a.EndRow();
     for (int64_t tile = 0; tile < a.tiles(); ++tile) {
       for (int64_t panel = 0; panel < 2; ++panel) {
-        AddSparseProduct({.a = a,
-                          .tile = tile,
-                          .gram = gram.view(),
-                          .panels = {panel, panel + 1},
-                          .out = out->data(),
-                          .out_stride = 128});
+        KernelsOfPanels<TypeParam>().add_sparse_product({.a = a,
+                                                         .tile = tile,
+                                                         .gram = gram.view(),
+                                                         .panels = {panel, panel + 1},
+                                                         .out = out->data(),
+                                                         .out_stride = 128});
       }
     }
   }

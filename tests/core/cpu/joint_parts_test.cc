@@ -226,31 +226,6 @@ TEST(JointKernelsTest, OuterProductsAreSubtracted) {
   }
 }
 
-TEST(JointKernelsTest, PickedColumnsKeepTheirOrder) {
-  constexpr int64_t kWords = 3;
-  Random random(3);
-  Matrix<float> from(1, 64 * kWords);
-  for (float& value : from.span()) value = static_cast<float>(random.Normal());
-  for (const double share : {0.0, 0.1, 0.5, 1.0}) {
-    std::vector<uint64_t> bits(kWords);
-    std::vector<float> expected;
-    for (int64_t j = 0; j < 64 * kWords; ++j) {
-      if (random.Uniform() >= share) continue;
-      bits[static_cast<size_t>(j / 64)] |= uint64_t{1} << (j % 64);
-      expected.push_back(from(0, j));
-    }
-    std::vector<float> to(expected.size() + kKernelSlack);
-    KernelsOfJointSearch<float>().pick_columns({from.data(), bits.data(), kWords, to.data()});
-    to.resize(expected.size());
-    EXPECT_EQ(to, expected) << share;
-    std::vector<double> wide(from.span().begin(), from.span().end());
-    std::vector<double> picked(expected.size() + kKernelSlack);
-    KernelsOfJointSearch<double>().pick_columns({wide.data(), bits.data(), kWords, picked.data()});
-    picked.resize(expected.size());
-    EXPECT_EQ(picked, std::vector<double>(expected.begin(), expected.end())) << share;
-  }
-}
-
 // Forward with U^T, backward with U: together the inverse of U^T U.
 TEST(JointKernelsTest, PanelSolvesInvertTheirFactor) {
   constexpr int64_t kCount = 7;

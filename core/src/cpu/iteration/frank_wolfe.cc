@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/src/cpu/linalg/gram_product.h"
-#include "core/src/cpu/linalg/kernels.h"
 #include "core/src/cpu/screen/independent_steps.h"
 #include "core/src/cpu/screen/shared_steps.h"
 #include "core/src/cpu/select/rounding.h"
@@ -34,6 +33,7 @@ Iterate<Real> MakeIterate(std::shared_ptr<const PanelLayer<Real>> layer, const S
   it.layer = std::move(layer);
   it.groups = GroupsOf(start.pattern, rows, cols);
   it.blocks = BlocksOf(rows, it.layer->stride());
+  it.free = it.groups.total_kept - start.fixed.CountKept();
   it.fixed = BitRows(start.fixed);
   // V_{-1} := M_0 works since M_0 is itself a vertex; then U_{-1} = E_0.
   it.previous = Without(BitRows(start.warm), it.fixed, rows);
@@ -62,7 +62,6 @@ FrankWolfe<Real>::FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, cons
       relaxed_(iterate_.previous, iterate_.layer->rows, iterate_.layer->cols),
       update_(iterate_, relaxed_, context),
       selector_(MakeVertexSelector(iterate_, context)),
-      free_total_(iterate_.groups.total_kept - start.fixed.CountKept()),
       screen_(start.screening == Screening::kNever
                   ? nullptr
                   : std::make_unique<ScreenedEpoch<Real>>(iterate_, relaxed_, start.screening,
@@ -81,18 +80,13 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> FrankWolf
 
 template <typename Real>
 absl::Status FrankWolfe<Real>::Initialise() {
+  Iterate<Real>& it = iterate_;
   SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
-  SPARSEFW_RETURN_IF_ERROR(CopyRows(iterate_.vertex_product, iterate_.product));
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEachRow(it.blocks, [&](int64_t row) {
+    std::copy_n(it.vertex_product.row(row), it.layer->stride(), it.product.row(row));
+  }));
   at_.relaxed_loss = at_.vertex_loss;
   return Scan(0);
-}
-
-template <typename Real>
-absl::Status FrankWolfe<Real>::CopyRows(const Matrix<Real>& from, Matrix<Real>& to) {
-  return context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-    const int64_t first = iterate_.blocks.begin(block);
-    std::copy_n(from.row(first), (iterate_.blocks.end(block) - first) * from.cols(), to.row(first));
-  });
 }
 
 template <typename Real>
@@ -150,7 +144,7 @@ absl::StatusOr<RoundedMask> FrankWolfe<Real>::Round(const SaliencySource& salien
 // No step can move the iterate any more, so none needs to be computed.
 template <typename Real>
 bool FrankWolfe<Real>::Stationary(StepRule rule) const {
-  return free_total_ == 0 || (rule == StepRule::kLineSearch && at_.gap == 0);
+  return iterate_.free == 0 || (rule == StepRule::kLineSearch && at_.gap == 0);
 }
 
 template <typename Real>
@@ -166,12 +160,15 @@ absl::Status FrankWolfe<Real>::Advance(StepRule rule) {
   // The older vertex product carries rounding from before the refresh.
   if (anew) iterate_.older.Forget();
   SPARSEFW_ASSIGN_OR_RETURN(const VertexDistance distance, update_.CountToggles());
-  const bool dense = anew || distance.terms > ShareOfWeights(kDenseShare);
+  const auto weights = static_cast<double>(iterate_.layer->rows * iterate_.layer->cols);
+  const bool dense = anew || static_cast<double>(distance.terms) > kDenseShare * weights;
   if (!dense && !refresh && rule == StepRule::kOpenLoop) {
     SPARSEFW_RETURN_IF_ERROR(ApplyAndScan(StepSize(rule)));
   } else {
     if (dense) {
-      SPARSEFW_RETURN_IF_ERROR(ApplyDense(!anew && !refresh));
+      if (!anew && !refresh) iterate_.TrackOlder();
+      SPARSEFW_RETURN_IF_ERROR(update_.Toggle());
+      SPARSEFW_RETURN_IF_ERROR(RecomputeVertexProduct());
     } else {
       SPARSEFW_ASSIGN_OR_RETURN(const double change, update_.Apply([](int64_t) {}, refresh));
       at_.vertex_loss += change;
@@ -203,13 +200,6 @@ absl::Status FrankWolfe<Real>::ApplyAndScan(double step_size) {
 }
 
 template <typename Real>
-absl::Status FrankWolfe<Real>::ApplyDense(bool keep_older) {
-  if (keep_older) iterate_.TrackOlder();
-  SPARSEFW_RETURN_IF_ERROR(update_.Toggle());
-  return RecomputeVertexProduct();
-}
-
-template <typename Real>
 absl::Status FrankWolfe<Real>::Scan(double step_size) {
   SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
     selector_->Scan(block, static_cast<Real>(step_size));
@@ -231,12 +221,6 @@ void FrankWolfe<Real>::AdvanceRelaxed(int64_t block, double step_size) {
   for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
     relaxed_.Advance(step_size, row, iterate_.previous.row(row));
   }
-}
-
-template <typename Real>
-int64_t FrankWolfe<Real>::ShareOfWeights(double share) const {
-  return static_cast<int64_t>(share * static_cast<double>(iterate_.layer->rows) *
-                              static_cast<double>(iterate_.layer->cols));
 }
 
 int64_t FrankWolfeBytes(int64_t rows, int64_t cols, int threads, int64_t size) {

@@ -61,7 +61,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
   FrankWolfe(std::shared_ptr<const PanelLayer<Real>> layer, const StartPoint& start,
              const ParallelContext& context);
   absl::Status Initialise();
-  absl::Status CopyRows(const Matrix<Real>& from, Matrix<Real>& to);
 
   absl::Status StepBy(const StepRequest& request);
   // frank_wolfe_screened.cc
@@ -71,7 +70,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
   absl::Status LeaveEpoch();
   absl::Status Advance(StepRule rule);
   absl::Status ApplyAndScan(double step_size);
-  absl::Status ApplyDense(bool keep_older);
   absl::Status RecomputeVertexProduct();  // frank_wolfe_dense.cc, with CompareWithDense
   absl::Status AdvanceRelaxed(double step_size);
   void AdvanceRelaxed(int64_t block, double step_size);
@@ -85,7 +83,6 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
     return NeedsRefresh() && RefreshesVertexProduct(at_.iteration);
   }
   double StepSize(StepRule rule) const;
-  int64_t ShareOfWeights(double share) const;
 
   // frank_wolfe_state.cc
   absl::Status RestoreFrom(StateReader& reader);
@@ -95,14 +92,12 @@ class FrankWolfe final : public IncrementalFrankWolfe<SaliencySource> {
   absl::Status VisitProducts(const Visit& visit);
   template <typename Visit>
   absl::Status VisitOlder(const Visit& visit);
-  bool ProductsFollowFromMask() const;
 
   const ParallelContext& context_;
   Iterate<Real> iterate_;
   RelaxedMask<Real> relaxed_;
   VertexUpdate<Real> update_;
   std::unique_ptr<VertexSelector<Real>> selector_;
-  const int64_t free_total_;
   std::unique_ptr<ScreenedEpoch<Real>> screen_;  // null: no iteration is screened
   std::unique_ptr<ScreenedSteps<Real>> screened_;
   bool unfinished_ = false;

@@ -8,7 +8,6 @@
 #include <bit>
 
 #include "core/src/cpu/iteration/frank_wolfe.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -32,20 +31,14 @@ absl::Status CheckPadding(const BitRows& bits, int64_t rows, int64_t cols) {
   const uint64_t beyond = ~uint64_t{0} << static_cast<uint64_t>(cols % 64);
   for (int64_t row = 0; row < rows; ++row) {
     if ((bits.row(row)[bits.words() - 1] & beyond) == 0) continue;
-    return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                  "a vertex of a checkpoint must have no bit beyond its %d columns; row %d has one",
-                  cols, row);
+    return InvalidCheckpoint(
+        "a vertex of a checkpoint must have no bit beyond its %d columns; row %d has one", cols,
+        row);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
-
-// The step that comes first must form U anew.
-template <typename Real>
-bool FrankWolfe<Real>::ProductsFollowFromMask() const {
-  return fresh_ && ComputesVertexProductAnew();
-}
 
 template <typename Real>
 template <typename Visit>
@@ -76,7 +69,8 @@ absl::Status FrankWolfe<Real>::VisitOlder(const Visit& visit) {
 template <typename Real>
 absl::Status FrankWolfe<Real>::Save(StateWriter& writer) {
   if (unfinished_) return absl::FailedPreconditionError("a step was not finished");
-  const bool products = !ProductsFollowFromMask();
+  // Without them the step that comes first must form U anew.
+  const bool products = !(fresh_ && ComputesVertexProductAnew());
   const bool older = products && iterate_.older.tracked();
   const Scalars scalars = {.recurrence = at_,
                            .toggled = toggled_,
@@ -113,10 +107,10 @@ absl::Status FrankWolfe<Real>::RestoreFrom(StateReader& reader) {
     SPARSEFW_RETURN_IF_ERROR(CompareWithDense(0, true));  // replaces E and L
     const double saved = scalars.recurrence.relaxed_loss;
     if (std::bit_cast<uint64_t>(at_.relaxed_loss) != std::bit_cast<uint64_t>(saved)) {
-      return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                    "a checkpoint must be of the same weights and gram; its relaxed loss is %.17g, "
-                    "that of its mask is %.17g here (both scaled)",
-                    saved, at_.relaxed_loss);
+      return InvalidCheckpoint(
+          "a checkpoint must be of the same weights and gram; its relaxed loss is %.17g, "
+          "that of its mask is %.17g here (both scaled)",
+          saved, at_.relaxed_loss);
     }
   }
   if (scalars.older != 0) {
@@ -144,7 +138,6 @@ absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>> FrankWolf
 }
 
 #define SPARSEFW_INSTANTIATE(Real)                                                      \
-  template bool FrankWolfe<Real>::ProductsFollowFromMask() const;                       \
   template absl::Status FrankWolfe<Real>::Save(StateWriter&);                           \
   template absl::Status FrankWolfe<Real>::RestoreFrom(StateReader&);                    \
   template absl::StatusOr<std::unique_ptr<IncrementalFrankWolfe<SaliencySource>>>       \

@@ -43,6 +43,7 @@ struct Iterate {
   std::shared_ptr<const PanelLayer<Real>> layer;
   Groups groups;
   RowBlocks blocks;
+  int64_t free = 0;  // what the fixed set leaves of the kept weights of the matrix
   BitRows fixed;
   Matrix<Real> product;         // E_t = D(M_t) G
   Matrix<Real> vertex_product;  // U_{t-1} = D(V_{t-1}) G
@@ -53,6 +54,10 @@ struct Iterate {
   RowOperands<Real> Row(int64_t row) {
     return {layer->words, layer->weights.row(row), vertex_product.row(row), fixed.row(row),
             product.row(row)};
+  }
+  // What it leaves of a row's budget.
+  int64_t FreeOf(int64_t row) const {
+    return groups.capacity - CountBits(fixed.row(row), layer->words);
   }
   void TrackOlder() { older.StartTracking(previous, vertex_product, layer->cols); }
 };

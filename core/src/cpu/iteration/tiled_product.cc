@@ -38,12 +38,13 @@ absl::Status AddTiledProducts(const PanelLayer<Real>& layer, const RowBlocks& bl
           kTileBytes, (gram.panel(gram.count) - next) * static_cast<int64_t>(sizeof(Real)));
       for (int64_t index = 0; index < count; ++index) {
         for (const TiledTerms<Real>& product : products) {
-          AddSparseProduct({.a = product.blocks[static_cast<size_t>(index)],
-                            .tile = tile,
-                            .gram = gram,
-                            .panels = {panel, panel + 1},
-                            .out = product.out.row(blocks.begin(first + index)),
-                            .out_stride = layer.stride()});
+          KernelsOfPanels<Real>().add_sparse_product(
+              {.a = product.blocks[static_cast<size_t>(index)],
+               .tile = tile,
+               .gram = gram,
+               .panels = {panel, panel + 1},
+               .out = product.out.row(blocks.begin(first + index)),
+               .out_stride = layer.stride()});
         }
         PrefetchPart(next, bytes, index, count);
       }

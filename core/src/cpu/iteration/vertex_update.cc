@@ -10,16 +10,6 @@
 
 namespace sparsefw::cpu {
 
-namespace {
-
-int64_t Differing(const uint64_t* a, const uint64_t* b, int64_t words) {
-  int64_t count = 0;
-  for (int64_t word = 0; word < words; ++word) count += PopCount(a[word] ^ b[word]);
-  return count;
-}
-
-}  // namespace
-
 template <typename Real>
 VertexUpdate<Real>::VertexUpdate(Iterate<Real>& iterate, RelaxedMask<Real>& relaxed,
                                  const ParallelContext& context)
@@ -39,8 +29,8 @@ absl::StatusOr<VertexDistance> VertexUpdate<Real>::CountToggles() {
     count = {};
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
       const uint64_t* const to = iterate_.vertex.row(row);
-      count.toggled += Differing(iterate_.previous.row(row), to, words);
-      if (tracked) count.terms += Differing(iterate_.older.bits.row(row), to, words);
+      count.toggled += CountDifferences(iterate_.previous.row(row), to, words);
+      if (tracked) count.terms += CountDifferences(iterate_.older.bits.row(row), to, words);
     }
   }));
   VertexDistance total;
@@ -57,28 +47,18 @@ template <typename Real>
 absl::Status VertexUpdate<Real>::Toggle() {
   const bool tracked = iterate_.older.tracked();
   const int64_t words = iterate_.layer->words;
-  SPARSEFW_RETURN_IF_ERROR(context_.ForEach(iterate_.blocks.count(), [&](int64_t block) {
-    RowChanges changes;
-    for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      ListChanges(row, changes);
-      ToggleRow(row, changes.toggled);
-      if (tracked) {
-        changes_[static_cast<size_t>(row)] = LastLoss(row);
-        std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
-      }
-      std::copy_n(iterate_.vertex.row(row), words, iterate_.previous.row(row));
+  SPARSEFW_RETURN_IF_ERROR(context_.ForEachRow(iterate_.blocks, [&](int64_t row) {
+    ToggleRow(row);
+    if (tracked) {  // b_{t-1} from scratch
+      changes_[static_cast<size_t>(row)] = Kernels<Real>().masked_dot(
+          words, iterate_.layer->weights.row(row), iterate_.vertex_product.row(row),
+          iterate_.fixed.row(row), iterate_.previous.row(row));
+      std::copy_n(iterate_.previous.row(row), words, iterate_.older.bits.row(row));
     }
+    std::copy_n(iterate_.vertex.row(row), words, iterate_.previous.row(row));
   }));
   if (tracked) std::swap(iterate_.vertex_product, iterate_.older.product);
   return absl::OkStatus();
-}
-
-// b_{t-1} of the row, from scratch.
-template <typename Real>
-double VertexUpdate<Real>::LastLoss(int64_t row) const {
-  return Kernels<Real>().masked_dot(iterate_.layer->words, iterate_.layer->weights.row(row),
-                                    iterate_.vertex_product.row(row), iterate_.fixed.row(row),
-                                    iterate_.previous.row(row));
 }
 
 template <typename Real>
@@ -90,42 +70,26 @@ void VertexUpdate<Real>::SetLosses(const std::vector<double>& losses) {
 }
 
 template <typename Real>
-void VertexUpdate<Real>::ToggleRow(int64_t row, const ChangeList& toggled) {
-  for (const ColumnChange& change : toggled.get()) relaxed_.Toggle(row, change.col, change.entered);
-}
-
-// Lists the changes and prefetches the entries that they concern.
-template <typename Real>
-void VertexUpdate<Real>::ListChanges(int64_t row, RowChanges& changes) {
-  const int64_t words = iterate_.layer->words;
+void VertexUpdate<Real>::ToggleRow(int64_t row) {
   const uint64_t* const to = iterate_.vertex.row(row);
-  const Real* const entries = relaxed_.row(row);
-  changes.toggled.Fill(iterate_.previous.row(row), to, words,
-                       [&](int64_t col) { __builtin_prefetch(entries + col, 1); });
-  const uint64_t* const from = back_ ? iterate_.older.bits.row(row) : iterate_.previous.row(row);
-  const Real* const weights = iterate_.layer->weights.row(row);
-  const Real* const product = iterate_.vertex_product.row(row);
-  changes.terms.Fill(from, to, words, [&](int64_t col) {
-    __builtin_prefetch(weights + col);
-    __builtin_prefetch(product + col);
-  });
+  ForEachDifference(iterate_.previous.row(row), to, iterate_.layer->words,
+                    [&](int64_t col) { relaxed_.Toggle(row, col, GetBit(to, col)); });
 }
 
 // What enters the vertex leaves D. V_t becomes the last vertex.
 template <typename Real>
-void VertexUpdate<Real>::CollectTerms(int64_t row, const RowChanges& changes,
-                                      SparseRows<Real>& terms) {
-  const Real* const weights = iterate_.layer->weights.row(row);
-  terms.BeginRow();
-  for (const ColumnChange& change : changes.terms.get()) {
-    const Real weight = weights[change.col];
-    if (weight != 0) terms.Add(change.entered ? -weight : weight, change.col);
-  }
-  terms.EndRow();
+void VertexUpdate<Real>::CollectTerms(int64_t row, SparseRows<Real>& terms) {
   const int64_t words = iterate_.layer->words;
+  const Real* const weights = iterate_.layer->weights.row(row);
   uint64_t* const previous = iterate_.previous.row(row);
+  const uint64_t* const to = iterate_.vertex.row(row);
+  terms.BeginRow();
+  ForEachDifference(back_ ? iterate_.older.bits.row(row) : previous, to, words, [&](int64_t col) {
+    if (weights[col] != 0) terms.Add(GetBit(to, col) ? -weights[col] : weights[col], col);
+  });
+  terms.EndRow();
   if (iterate_.older.tracked()) std::copy_n(previous, words, iterate_.older.bits.row(row));
-  std::copy_n(iterate_.vertex.row(row), words, previous);
+  std::copy_n(to, words, previous);
 }
 
 // b_t - b_{t-1} from b_t - b_s.
@@ -170,7 +134,11 @@ absl::StatusOr<double> VertexUpdate<Real>::Apply(absl::FunctionRef<void(int64_t)
   for (int64_t first = 0, end = 0; first < blocks.count(); first = end) {
     end = EndOfGroup(first);
     SPARSEFW_RETURN_IF_ERROR(CollectBlocks(first, end));
-    SPARSEFW_RETURN_IF_ERROR(AddProducts(first, end));
+    const TiledTerms<Real> product = {
+        .blocks = std::span(delta_).first(static_cast<size_t>(end - first)),
+        .out = iterate_.vertex_product};
+    SPARSEFW_RETURN_IF_ERROR(
+        AddTiledProducts<Real>(*iterate_.layer, blocks, first, std::span(&product, 1), context_));
     SPARSEFW_RETURN_IF_ERROR(context_.ForEach(end - first, [&](int64_t index) {
       const int64_t block = first + index;
       const SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
@@ -193,14 +161,9 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
     const int64_t block = first + index;
     SparseRows<Real>& delta = delta_[static_cast<size_t>(index)];
     delta.Reset(iterate_.layer->cols, kTileDepth<Real>);
-    RowChanges changes;
-    RowChanges next;
-    ListChanges(iterate_.blocks.begin(block), next);
     for (int64_t row = iterate_.blocks.begin(block); row < iterate_.blocks.end(block); ++row) {
-      std::swap(changes, next);
-      if (row + 1 < iterate_.blocks.end(block)) ListChanges(row + 1, next);
-      ToggleRow(row, changes.toggled);
-      CollectTerms(row, changes, delta);
+      ToggleRow(row);
+      CollectTerms(row, delta);
       if (!back_ && iterate_.older.tracked()) {
         std::copy_n(iterate_.vertex_product.row(row), iterate_.layer->stride(),
                     iterate_.older.product.row(row));
@@ -209,15 +172,6 @@ absl::Status VertexUpdate<Real>::CollectBlocks(int64_t first, int64_t end) {
           Inner(row, delta.row(row - iterate_.blocks.begin(block)));
     }
   });
-}
-
-template <typename Real>
-absl::Status VertexUpdate<Real>::AddProducts(int64_t first, int64_t end) {
-  const TiledTerms<Real> product = {
-      .blocks = std::span(delta_).first(static_cast<size_t>(end - first)),
-      .out = iterate_.vertex_product};
-  return AddTiledProducts<Real>(*iterate_.layer, iterate_.blocks, first, std::span(&product, 1),
-                                context_);
 }
 
 int64_t VertexUpdateBytes(int64_t rows, int64_t cols, int64_t size) {

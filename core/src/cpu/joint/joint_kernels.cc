@@ -118,27 +118,8 @@ void SolvePanel(const PanelSolve<Real>& s) {
 }
 
 template <typename Real>
-void PickColumns(const PickedColumns<Real>& p) {
-  const hn::CappedTag<Real, 16> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const uint64_t of_vector = (uint64_t{1} << lanes) - 1;
-  Real* to = p.to;
-  for (int64_t word = 0; word < p.words; ++word) {
-    uint64_t bits = p.bits[word];
-    for (const Real* from = p.from + 64 * word; bits != 0; bits >>= lanes, from += lanes) {
-      const uint64_t some = bits & of_vector;
-      if (some == 0) continue;
-      const auto mask = hn::LoadMaskBits(d, reinterpret_cast<const uint8_t*>(&some));
-      hn::StoreU(hn::Compress(hn::LoadU(d, from), mask), d, to);
-      to += hn::CountTrue(d, mask);
-    }
-  }
-}
-
-template <typename Real>
 constexpr JointKernels<Real> kJointKernels = {BestGain<Real>, FindGain<Real>,
-                                              SubtractOuterProducts<Real>, SolvePanel<Real>,
-                                              PickColumns<Real>};
+                                              SubtractOuterProducts<Real>, SolvePanel<Real>};
 const JointKernels<float>* FloatJointKernels() { return &kJointKernels<float>; }
 const JointKernels<double>* DoubleJointKernels() { return &kJointKernels<double>; }
 

@@ -56,16 +56,6 @@ struct PanelSolve {
   Real* rows = nullptr;
 };
 
-// to := the columns of `from` whose bit is set, in their order. Whole words of 64 columns;
-// writes up to kKernelSlack elements beyond.
-template <typename Real>
-struct PickedColumns {
-  const Real* from = nullptr;
-  const uint64_t* bits = nullptr;
-  int64_t words = 0;
-  Real* to = nullptr;
-};
-
 template <typename Real>
 struct JointKernels {
   // max over p of target_p^2 / d_p, 0 where none can enter.
@@ -74,7 +64,6 @@ struct JointKernels {
   int64_t (*find_gain)(const Leaving<Real>& leaving, Real best);
   void (*subtract_outer_products)(const OuterProducts<Real>& products);
   void (*solve_panel)(const PanelSolve<Real>& solve);
-  void (*pick_columns)(const PickedColumns<Real>& picked);
 };
 template <typename Real>
 const JointKernels<Real>& KernelsOfJointSearch();

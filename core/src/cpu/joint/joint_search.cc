@@ -54,7 +54,9 @@ class JointSearch {
         bounds_(row, j) = diagonal > 0 ? static_cast<float>(residual * residual / diagonal) : 0.0F;
       }
     }
-    Damp();
+    // G becomes H, until SolveWeights.
+    for (int64_t j = 0; j < cols(); ++j) diagonal_.push_back(layer_.gram(j, j));
+    AddDamping(layer_, request_.options.damping);
     SPARSEFW_RETURN_IF_ERROR(Float64Product(
         layer_,
         [&](int64_t row, int64_t first, int64_t count, double* out) {
@@ -94,7 +96,7 @@ class JointSearch {
   // itself from here on.
   absl::Status SolveWeights() {
     if (context_.stopped()) return absl::OkStatus();
-    RemoveDamping();
+    for (int64_t j = 0; j < cols(); ++j) layer_.gram(j, j) = diagonal_[Index(j)];
     absl::StatusOr<Matrix<float>> solved =
         ReconstructWeights(kPrecision, problem_, given_scale_, rows_.result().mask,
                            {&rows_.result().weights, request_.options.damping},
@@ -122,15 +124,6 @@ class JointSearch {
   int64_t cols() const { return rows_.cols(); }
   double Weight(int64_t row, int64_t col) const {
     return static_cast<double>(layer_.weights(row, col));
-  }
-
-  // G becomes H, and back.
-  void Damp() {
-    for (int64_t j = 0; j < cols(); ++j) diagonal_.push_back(layer_.gram(j, j));
-    AddDamping(layer_, request_.options.damping);
-  }
-  void RemoveDamping() {
-    for (int64_t j = 0; j < cols(); ++j) layer_.gram(j, j) = diagonal_[Index(j)];
   }
 
   // ||(W - weights) X||^2 of every row, in the scale of the layer, whose gram is G now.
@@ -163,10 +156,10 @@ class JointSearch {
     return search.get().Run({.products = products_.row(row),
                              .energy = rows_.state(row).energy,
                              .tolerance = rows_.state(row).tolerance,
-                             .bounds = bounds_.row(row),
-                             .kept = kept.data(),
-                             .fixed = fixed.data(),
-                             .excluded = rows_.ExcludedOf(kept)});
+                             .columns = {.excluded = rows_.ExcludedOf(kept),
+                                         .bounds = bounds_.row(row),
+                                         .kept = kept.data(),
+                                         .fixed = fixed.data()}});
   }
 
   const EngineProblem& problem_;

@@ -21,15 +21,12 @@
 
 namespace sparsefw::cpu {
 
-// One row, as the search is given it. Pointers: [cols].
+// One row, as the search is given it.
 struct JointRow {
-  const double* products = nullptr;  // b = wH
+  const double* products = nullptr;  // b = wH, [cols]
   double energy = 0;                 // w H w^T
   double tolerance = 0;              // what an exchange must gain
-  const float* bounds = nullptr;     // what a column outside would gain at least
-  const uint8_t* kept = nullptr;     // 1 where kept
-  const uint8_t* fixed = nullptr;    // 1 where it must stay; a subset of kept
-  double excluded = 0;               // share of all columns, of those outside
+  WindowRow columns;
 };
 
 struct JointRowResult {
@@ -63,7 +60,7 @@ class RowSearch {
 
   // Ends early, not converged, only where the budget is spent.
   JointRowResult Run(const JointRow& row) {
-    DivideColumns({row.excluded, row.bounds, row.kept, row.fixed}, cols_, groups_, window_);
+    DivideColumns(row.columns, cols_, groups_, window_);
     tableau_.Build(row.products, row.energy, window_.fixed, window_.kept, window_.outside);
     column_.resize(Index(tableau_.stride() + kKernelSlack));
     std::fill(position_of_.begin(), position_of_.end(), -1);
@@ -83,7 +80,7 @@ class RowSearch {
     result.weights.resize(Index(cols_));
     std::transform(weights_.begin(), weights_.end(), result.weights.begin(),
                    [](Real weight) { return static_cast<float>(weight); });
-    result.kept.assign(row.fixed, row.fixed + cols_);
+    result.kept.assign(row.columns.fixed, row.columns.fixed + cols_);
     for (int64_t i = 0; i < tableau_.size(); ++i) {
       if (tableau_.inside(i)) result.kept[Index(tableau_.column(i))] = 1;
     }
@@ -187,15 +184,15 @@ class RowSearch {
     }
     subtracted_.EndRow();
     const int64_t panels = gram_.cols() / kPanelCols;
-    AddSparseProduct(SparseProduct<Real>{.a = subtracted_,
-                                         .gram = {.data = gram_.data(),
-                                                  .depth = cols_,
-                                                  .count = panels,
-                                                  .row_stride = gram_.cols(),
-                                                  .panel_stride = kPanelCols},
-                                         .panels = {0, panels},
-                                         .out = residual_.data(),
-                                         .out_stride = residual_.cols()});
+    KernelsOfPanels<Real>().add_sparse_product({.a = subtracted_,
+                                                .gram = {.data = gram_.data(),
+                                                         .depth = cols_,
+                                                         .count = panels,
+                                                         .row_stride = gram_.cols(),
+                                                         .panel_stride = kPanelCols},
+                                                .panels = {0, panels},
+                                                .out = residual_.data(),
+                                                .out_stride = residual_.cols()});
     // The cheapest kept weight of every group.
     std::vector<double> cheapest(Index(cols_ / groups_.group_cols),
                                  std::numeric_limits<double>::infinity());

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/src/linalg/blas.h"
-
 namespace sparsefw::cpu {
 
 template <typename Real>
@@ -66,19 +64,12 @@ void Tableau<Real>::Sweep(int64_t position, const Real* column) {
   Real* row = matrix_.data() + position * stride_;
   const Real factor = sign * inverse;
   for (int64_t i = 0; i < size_; ++i) row[i] = factor * column[i];
-  CopyToColumn(position);
+  for (int64_t i = 0; i < size_; ++i) matrix_.data()[i * stride_ + position] = row[i];
   pending_factor_[Index(pending_count_)] = -inverse;
   ++pending_count_;
   inside_[Index(position)] = leaves ? 0 : 1;
   SetFloor(position);
   loss_ -= static_cast<double>(target) * static_cast<double>(step);
-}
-
-template <typename Real>
-void Tableau<Real>::CopyToColumn(int64_t position) {
-  const Real* row = flushed_row(position);
-  Real* column = matrix_.data() + position;
-  for (int64_t i = 0; i < size_; ++i) column[i * stride_] = row[i];
 }
 
 template <typename Real>

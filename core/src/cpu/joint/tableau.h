@@ -35,23 +35,6 @@ inline int64_t TableauStride(int64_t values, int64_t size) {
   return stride % (1024 / size) == 0 ? stride + line : stride;
 }
 
-// Some columns of H, in ascending order.
-template <typename Real>
-class Picked {
- public:
-  // width: a multiple of 64, that of a row of H
-  void Take(std::span<const int32_t> columns, int64_t width);
-  // Copies these columns of a row of H, from column `first` on, to their places in `to`; some of
-  // those before it as well, and kKernelSlack elements beyond.
-  void CopyFrom(const Real* row, int64_t first, Real* to) const;
-  int64_t count() const { return count_; }
-
- private:
-  int64_t count_ = 0;
-  std::vector<uint64_t> bits_;
-  std::vector<int32_t> before_;  // of every word: how many columns come before it
-};
-
 // A column's position in the tableau is fixed while it is in it. The rank-one terms of
 // sweeps are kept apart until Flush, which adds them in one product: a sweep costs O(n *
 // pending) rather than n^2. Used again for row after row: the memory is that of the
@@ -113,7 +96,6 @@ class Tableau {
   void SweepBlock(int64_t first, int64_t count);
   void Mirror();
   void SetFloor(int64_t position);
-  void CopyToColumn(int64_t position);
   serial::Upper<Real> Factor() const { return {std::ssize(fixed_), panel_.data(), panel_stride_}; }
 
   const Matrix<Real>& gram_;
@@ -125,13 +107,10 @@ class Tableau {
   std::vector<int32_t> fixed_;
   std::vector<int32_t> columns_;
   std::vector<uint8_t> inside_;
-  Matrix<Real> panel_;         // R, R^T R = H_FF, [F, F]; beside it R^-T H_FC, [F, n]
-  Matrix<Real> matrix_;        // A, [n, n]
-  Matrix<Real> pending_;       // [kPending, n]: columns of sweeps
-  Matrix<Real> scaled_;        // [kPending, n]: scratch of Flush
-  Picked<Real> fixed_picked_;  // scratch of Build, as are these two
-  Picked<Real> kept_picked_;
-  Picked<Real> outside_picked_;
+  Matrix<Real> panel_;                // R, R^T R = H_FF, [F, F]; beside it R^-T H_FC, [F, n]
+  Matrix<Real> matrix_;               // A, [n, n]
+  Matrix<Real> pending_;              // [kPending, n]: columns of sweeps
+  Matrix<Real> scaled_;               // [kPending, n]: scratch of Flush
   std::vector<Real> block_;           // [kPending, kPending]: scratch of Build
   std::vector<Real> pending_factor_;  // -1 / d of each
   int64_t pending_count_ = 0;

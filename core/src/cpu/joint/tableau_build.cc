@@ -1,12 +1,10 @@
 // Swept in blocks of columns, on the upper triangle.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "core/src/cpu/joint/tableau.h"
 #include "core/src/linalg/blas.h"
-#include "core/src/select/bit_rows.h"
 
 namespace sparsefw::cpu {
 namespace {
@@ -61,29 +59,13 @@ void SolveBackward(const Real* u, int64_t count, Real* x) {
   }
 }
 
+// Some columns of a row of H, in their order.
+template <typename Real>
+void CopyColumns(const Real* row, std::span<const int32_t> columns, Real* to) {
+  for (const int32_t column : columns) *to++ = row[column];
+}
+
 }  // namespace
-
-template <typename Real>
-void Picked<Real>::Take(std::span<const int32_t> columns, int64_t width) {
-  count_ = std::ssize(columns);
-  bits_.assign(static_cast<size_t>(width / 64), 0);
-  before_.assign(bits_.size(), 0);
-  for (const int32_t column : columns) SetBit(bits_.data(), column);
-  int32_t before = 0;
-  for (size_t word = 0; word < bits_.size(); ++word) {
-    before_[word] = before;
-    before += std::popcount(bits_[word]);
-  }
-}
-
-template <typename Real>
-void Picked<Real>::CopyFrom(const Real* row, int64_t first, Real* to) const {
-  const auto word = static_cast<size_t>(first / 64);
-  KernelsOfJointSearch<Real>().pick_columns({.from = row + 64 * word,
-                                             .bits = bits_.data() + word,
-                                             .words = std::ssize(bits_) - first / 64,
-                                             .to = to + before_[word]});
-}
 
 template <typename Real>
 void Tableau<Real>::Layout(std::span<const int32_t> fixed, int64_t positions) {
@@ -108,14 +90,10 @@ void Tableau<Real>::Build(const double* products, double energy, std::span<const
   Layout(fixed, std::ssize(kept) + std::ssize(outside));
   std::copy(kept.begin(), kept.end(), columns_.begin());
   std::copy(outside.begin(), outside.end(), columns_.begin() + std::ssize(kept));
-  kept_picked_.Take(kept, gram_.cols());
-  outside_picked_.Take(outside, gram_.cols());
   for (int64_t i = 0; i < size_; ++i) {
-    const int64_t col = column(i);
-    Real* to = matrix_.data() + i * stride_;
-    if (i < std::ssize(kept)) kept_picked_.CopyFrom(gram_.row(col), col, to);
-    outside_picked_.CopyFrom(gram_.row(col), i < std::ssize(kept) ? 0 : col, to + std::ssize(kept));
-    target_[Index(i)] = static_cast<Real>(products[col]);
+    CopyColumns<Real>(gram_.row(column(i)), std::span(columns_).subspan(Index(i), Index(size_ - i)),
+                      matrix_.data() + i * stride_ + i);
+    target_[Index(i)] = static_cast<Real>(products[column(i)]);
   }
   loss_ = energy;
   EliminateFixed(products);
@@ -137,15 +115,14 @@ void Tableau<Real>::EliminateFixed(const double* products) {
   const int64_t count = std::ssize(fixed_);
   const int64_t width = panel_offset_ + size_;
   std::vector<Real> diagonal(fixed_.size());
-  fixed_picked_.Take(fixed_, gram_.cols());
-  const int64_t kept = kept_picked_.count();
   for (int64_t i = 0; i < count; ++i) {
     const Real* from = gram_.row(fixed_[Index(i)]);
     Real* to = panel_.data() + i * panel_stride_;
-    fixed_picked_.CopyFrom(from, fixed_[Index(i)], to);
+    const int64_t block = i / kPending * kPending;  // no more is read
+    CopyColumns<Real>(from, std::span(fixed_).subspan(Index(block)), to + block);
     std::fill(to + count, to + panel_offset_, Real(0));
-    kept_picked_.CopyFrom(from, 0, to + panel_offset_);
-    outside_picked_.CopyFrom(from, 0, to + panel_offset_ + kept);
+    CopyColumns<Real>(from, std::span(columns_).first(Index(size_)), to + panel_offset_);
+    std::fill_n(to + width, kKernelSlack, Real(0));
     diagonal[Index(i)] = to[i];
     fixed_target_[Index(i)] = static_cast<Real>(products[fixed_[Index(i)]]);
   }
@@ -257,8 +234,6 @@ void Tableau<Real>::Mirror() {
   }
 }
 
-template class Picked<float>;
-template class Picked<double>;
 template class Tableau<float>;
 template class Tableau<double>;
 

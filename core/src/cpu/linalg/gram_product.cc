@@ -27,13 +27,13 @@ absl::Status MultiplyByGram(const PanelLayer<Real>& layer, const ParallelContext
     for (int64_t row = 0; row < rows; ++row) fill(first + row, input.row(row));
     for (int64_t panel = 0; panel < gram.count; ++panel) {
       if (context.stopped()) return;
-      MultiplyDense({.a = input.data(),
-                     .a_stride = layer.stride(),
-                     .rows = rows,
-                     .gram = gram,
-                     .panels = {panel, panel + 1},
-                     .out = product.data(),
-                     .out_stride = layer.stride()});
+      KernelsOfPanels<Real>().multiply_dense({.a = input.data(),
+                                              .a_stride = layer.stride(),
+                                              .rows = rows,
+                                              .gram = gram,
+                                              .panels = {panel, panel + 1},
+                                              .out = product.data(),
+                                              .out_stride = layer.stride()});
     }
     for (int64_t row = 0; row < rows; ++row) visit(first + row, input.row(row), product.row(row));
   });

@@ -8,7 +8,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "core/src/cpu/linalg/panel_kernels.h"
-#include "core/src/linalg/blas.h"
 #include "core/src/linalg/panels.h"
 #include "core/src/parallel/scratch_pool.h"
 #include "sparsefw/status_macros.h"
@@ -102,13 +101,14 @@ class Loss {
     const int64_t depth = std::min((panel + 1) * kTile, cols());
     gram_.dtype() == DType::kF64 ? FillPanel<double>(panel, scratch.panel.data())
                                  : FillPanel<float>(panel, scratch.panel.data());
-    MultiplyDense({.a = pruned_.data(),
-                   .a_stride = pruned_.cols(),
-                   .rows = rows,
-                   .gram = {.data = scratch.panel.data(), .depth = depth, .count = 1},
-                   .panels = {0, 1},
-                   .out = scratch.out.data(),
-                   .out_stride = kTile});
+    KernelsOfPanels<double>().multiply_dense(
+        {.a = pruned_.data(),
+         .a_stride = pruned_.cols(),
+         .rows = rows,
+         .gram = {.data = scratch.panel.data(), .depth = depth, .count = 1},
+         .panels = {0, 1},
+         .out = scratch.out.data(),
+         .out_stride = kTile});
     constexpr size_t kSums = 8;
     double total = 0;
     for (int64_t row = 0; row < rows; ++row) {

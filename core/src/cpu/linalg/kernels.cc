@@ -170,35 +170,23 @@ template <typename Real>
 void DotRows(const Real* const* rows, const double* HWY_RESTRICT vector, int64_t size,
              double* HWY_RESTRICT dots) {
   const hn::ScalableTag<double> dd;
+  using V = hn::Vec<decltype(dd)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(dd));
-  const Real* HWY_RESTRICT row0 = rows[0];
-  const Real* HWY_RESTRICT row1 = rows[1];
-  const Real* HWY_RESTRICT row2 = rows[2];
-  const Real* HWY_RESTRICT row3 = rows[3];
-  auto a0 = hn::Zero(dd), a1 = hn::Zero(dd), a2 = hn::Zero(dd), a3 = hn::Zero(dd);
-  auto b0 = hn::Zero(dd), b1 = hn::Zero(dd), b2 = hn::Zero(dd), b3 = hn::Zero(dd);
+  V a[kDotRows];
+  V b[kDotRows];
+  for (int r = 0; r < kDotRows; ++r) a[r] = b[r] = hn::Zero(dd);
   int64_t i = 0;
   for (; i + 2 * lanes <= size; i += 2 * lanes) {
-    const auto x = hn::LoadU(dd, vector + i);
-    const auto y = hn::LoadU(dd, vector + i + lanes);
-    a0 = hn::MulAdd(LoadDoubles(dd, row0 + i), x, a0);
-    a1 = hn::MulAdd(LoadDoubles(dd, row1 + i), x, a1);
-    a2 = hn::MulAdd(LoadDoubles(dd, row2 + i), x, a2);
-    a3 = hn::MulAdd(LoadDoubles(dd, row3 + i), x, a3);
-    b0 = hn::MulAdd(LoadDoubles(dd, row0 + i + lanes), y, b0);
-    b1 = hn::MulAdd(LoadDoubles(dd, row1 + i + lanes), y, b1);
-    b2 = hn::MulAdd(LoadDoubles(dd, row2 + i + lanes), y, b2);
-    b3 = hn::MulAdd(LoadDoubles(dd, row3 + i + lanes), y, b3);
+    const V x = hn::LoadU(dd, vector + i);
+    const V y = hn::LoadU(dd, vector + i + lanes);
+    for (int r = 0; r < kDotRows; ++r) {
+      a[r] = hn::MulAdd(LoadDoubles(dd, rows[r] + i), x, a[r]);
+      b[r] = hn::MulAdd(LoadDoubles(dd, rows[r] + i + lanes), y, b[r]);
+    }
   }
-  dots[0] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a0, b0)));
-  dots[1] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a1, b1)));
-  dots[2] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a2, b2)));
-  dots[3] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a3, b3)));
-  for (; i < size; ++i) {
-    dots[0] += static_cast<double>(row0[i]) * vector[i];
-    dots[1] += static_cast<double>(row1[i]) * vector[i];
-    dots[2] += static_cast<double>(row2[i]) * vector[i];
-    dots[3] += static_cast<double>(row3[i]) * vector[i];
+  for (int r = 0; r < kDotRows; ++r) {
+    dots[r] = hn::GetLane(hn::SumOfLanes(dd, hn::Add(a[r], b[r])));
+    for (int64_t k = i; k < size; ++k) dots[r] += static_cast<double>(rows[r][k]) * vector[k];
   }
 }
 

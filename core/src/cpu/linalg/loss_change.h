@@ -3,8 +3,6 @@
 #ifndef SPARSEFW_CORE_SRC_CPU_LINALG_LOSS_CHANGE_H_
 #define SPARSEFW_CORE_SRC_CPU_LINALG_LOSS_CHANGE_H_
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 #include "core/src/linalg/scale.h"
 #include "core/src/parallel/parallel_context.h"

@@ -5,6 +5,9 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/src/cpu/linalg/panel_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+// Must come after foreach_target.h.
+#include "core/src/cpu/linalg/kernel_tables.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,7 +49,7 @@ HWY_INLINE void AddTerms(D d, std::span<const Term<Real>> terms, const Real* HWY
 }
 
 template <typename Real>
-HWY_INLINE void SparseAs(const SparseProduct<Real>& product) {
+void AddSparseProduct(const SparseProduct<Real>& product) {
   const hn::ScalableTag<Real> d;
   using D = decltype(d);
   constexpr int64_t kCols = kSparseVectors<D> * kLanes<D>;
@@ -117,7 +120,7 @@ HWY_INLINE void MultiplyRows(D d, const DenseProduct<Real>& product, Depth depth
 }
 
 template <typename Real>
-HWY_INLINE void DenseAs(const DenseProduct<Real>& product) {
+void MultiplyDense(const DenseProduct<Real>& product) {
   const hn::ScalableTag<Real> d;
   constexpr int64_t kDepth = 256;
   for (int64_t panel = product.panels.begin; panel < product.panels.end; ++panel) {
@@ -127,11 +130,10 @@ HWY_INLINE void DenseAs(const DenseProduct<Real>& product) {
   }
 }
 
-// The dispatch tables want one plain function for each.
-void AddSparseProductF32(const SparseProduct<float>& product) { SparseAs(product); }
-void AddSparseProductF64(const SparseProduct<double>& product) { SparseAs(product); }
-void MultiplyDenseF32(const DenseProduct<float>& product) { DenseAs(product); }
-void MultiplyDenseF64(const DenseProduct<double>& product) { DenseAs(product); }
+template <typename Real>
+constexpr PanelKernels<Real> kPanelKernels = {AddSparseProduct<Real>, MultiplyDense<Real>};
+const PanelKernels<float>* FloatPanelKernels() { return &kPanelKernels<float>; }
+const PanelKernels<double>* DoublePanelKernels() { return &kPanelKernels<double>; }
 
 }  // namespace sparsefw::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -139,23 +141,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sparsefw::cpu {
 
-HWY_EXPORT(AddSparseProductF32);
-HWY_EXPORT(AddSparseProductF64);
-HWY_EXPORT(MultiplyDenseF32);
-HWY_EXPORT(MultiplyDenseF64);
-
-void AddSparseProduct(const SparseProduct<float>& product) {
-  HWY_DYNAMIC_DISPATCH(AddSparseProductF32)(product);
-}
-void AddSparseProduct(const SparseProduct<double>& product) {
-  HWY_DYNAMIC_DISPATCH(AddSparseProductF64)(product);
-}
-void MultiplyDense(const DenseProduct<float>& product) {
-  HWY_DYNAMIC_DISPATCH(MultiplyDenseF32)(product);
-}
-void MultiplyDense(const DenseProduct<double>& product) {
-  HWY_DYNAMIC_DISPATCH(MultiplyDenseF64)(product);
-}
+SPARSEFW_DISPATCH_TABLES(PanelKernels, KernelsOfPanels)
 
 }  // namespace sparsefw::cpu
 #endif  // HWY_ONCE

@@ -34,8 +34,6 @@ struct SparseProduct {
   Real* out = nullptr;
   int64_t out_stride = 0;
 };
-void AddSparseProduct(const SparseProduct<float>& product);
-void AddSparseProduct(const SparseProduct<double>& product);
 
 // out = A G for a few dense rows; G in panels, not row-major. Sums run over blocks of 256 rows of
 // G, then over the blocks: in float32 that is some sixteen times closer than one running sum over
@@ -50,8 +48,14 @@ struct DenseProduct {
   Real* out = nullptr;
   int64_t out_stride = 0;
 };
-void MultiplyDense(const DenseProduct<float>& product);
-void MultiplyDense(const DenseProduct<double>& product);
+
+template <typename Real>
+struct PanelKernels {
+  void (*add_sparse_product)(const SparseProduct<Real>& product);
+  void (*multiply_dense)(const DenseProduct<Real>& product);
+};
+template <typename Real>
+const PanelKernels<Real>& KernelsOfPanels();
 
 }  // namespace sparsefw::cpu
 

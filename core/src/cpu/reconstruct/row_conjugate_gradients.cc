@@ -41,7 +41,8 @@ absl::Status RowConjugateGradients<Real>::Solve(const Matrix<From>& residual,
   SPARSEFW_RETURN_IF_ERROR(Begin(residual, losses, limits.solved_before, context));
   for (int64_t iteration = 0; iteration < limits.iterations && !active_.empty(); ++iteration) {
     if (limits.out_of_time && limits.out_of_time()) break;
-    SPARSEFW_RETURN_IF_ERROR(Multiply(context));
+    SPARSEFW_RETURN_IF_ERROR(Gemm<Real>({std::ssize(active_), gram_.cols(), cols_}, direction_,
+                                        gram_, product_, context));
     SPARSEFW_RETURN_IF_ERROR(EachActive(context, [&](int64_t i) { Advance(i, iteration); }));
     LeaveOutDone();
     SPARSEFW_RETURN_IF_ERROR(Turn(context));
@@ -75,12 +76,6 @@ absl::Status RowConjugateGradients<Real>::Begin(const Matrix<From>& residual,
   LeaveOutDone();
   nothing_to_do_ = active_.empty();
   return absl::OkStatus();
-}
-
-template <typename Real>
-absl::Status RowConjugateGradients<Real>::Multiply(const ParallelContext& context) {
-  return Gemm<Real>({std::ssize(active_), gram_.cols(), cols_}, direction_, gram_, product_,
-                    context);
 }
 
 template <typename Real>

@@ -61,7 +61,6 @@ class RowConjugateGradients {
   absl::Status Begin(const Matrix<From>& residual, std::span<const double> losses,
                      bool solved_before, const ParallelContext& context);
   absl::Status EachActive(const ParallelContext& context, absl::FunctionRef<void(int64_t)> body);
-  absl::Status Multiply(const ParallelContext& context);
   void Advance(int64_t position, int64_t iteration);
   absl::Status Turn(const ParallelContext& context);
   void TurnRow(int64_t position);

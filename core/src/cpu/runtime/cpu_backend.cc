@@ -15,7 +15,6 @@
 #include "core/src/linalg/gram_accumulator.h"
 #include "core/src/parallel/host_info.h"
 #include "core/src/parallel/parallel_context.h"
-#include "sparsefw/reason.h"
 
 namespace sparsefw {
 namespace {

@@ -63,7 +63,7 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const 
   for (int64_t word = 0; word < it.layer->words; ++word) {
     ForEachBit(active[word], word, [&](int64_t col) {
       cols_.push_back(static_cast<uint32_t>(col));
-      offsets_.push_back(PanelOffset(col, panel_stride));
+      offsets_.push_back(static_cast<int32_t>(col / kPanelCols * panel_stride + col % kPanelCols));
     });
   }
   lanes_ = std::ssize(cols_);
@@ -87,25 +87,12 @@ void ActiveRow<Real>::Load(const ScreenedLayer<Real>& layer, int64_t row, const 
     values_(kStartProduct, lane) = product[from];
     values_(kVertexProduct, lane) = vertex_product[from];
     values_(kEntries, lane) = entries[from];
+    PutBit(bits_.row(kFixed), lane, it.fixed.Get(row, from));
+    PutBit(bits_.row(kPrevious), lane, it.previous.Get(row, from));
+    PutBit(bits_.row(kVertex), lane, it.vertex.Get(row, from));
   }
   state_.swapped = 0;
   state_.toggled = 0;
-  LoadBits(layer);
-}
-
-template <typename Real>
-void ActiveRow<Real>::LoadBits(const ScreenedLayer<Real>& layer) {
-  const uint64_t* const fixed = layer.iterate.fixed.row(row_);
-  const uint64_t* const previous = layer.iterate.previous.row(row_);
-  const uint64_t* const vertex = layer.iterate.vertex.row(row_);
-  for (int64_t lane = 0; lane < lanes_; ++lane) {
-    const int64_t from = col(lane);
-    const int64_t word = lane >> 6;
-    const int64_t shift = lane & 63;
-    bits_(kFixed, word) |= uint64_t{GetBit(fixed, from)} << shift;
-    bits_(kPrevious, word) |= uint64_t{GetBit(previous, from)} << shift;
-    bits_(kVertex, word) |= uint64_t{GetBit(vertex, from)} << shift;
-  }
   std::copy_n(bits_.row(kPrevious), words_, bits_.row(kStart));
   // No older vertex is known yet, and none is nearer than the last one.
   std::copy_n(bits_.row(kPrevious), words_, bits_.row(kOlder));
@@ -114,15 +101,6 @@ void ActiveRow<Real>::LoadBits(const ScreenedLayer<Real>& layer) {
 template <typename Real>
 VertexChange<Real> ActiveRow<Real>::Change(Bit from) const {
   return {groups(), values_.row(kWeights), bits_.row(from), bits_.row(kVertex)};
-}
-
-template <typename Real>
-int64_t ActiveRow<Real>::Distance(Bit from) const {
-  const uint64_t* const before = bits_.row(from);
-  const uint64_t* const after = bits_.row(kVertex);
-  int64_t count = 0;
-  for (int64_t word = 0; word < words_; ++word) count += PopCount(before[word] ^ after[word]);
-  return count;
 }
 
 template <typename Real>
@@ -137,13 +115,14 @@ template <typename Real>
 void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gram,
                             ToggleScratch<Real>& scratch) {
   vertex_loss_change_ = 0;
-  const int64_t from_previous = Distance(kPrevious);
+  const uint64_t* const vertex = bits_.row(kVertex);
+  const int64_t from_previous = CountDifferences(bits_.row(kPrevious), vertex, words_);
   if (from_previous == 0) return;
   const ScreenKernels<Real>& kernels = KernelsOfScreening<Real>();
   const LazyScale scale = layer.relaxed.scales()[static_cast<size_t>(row_)];
   kernels.toggle_entries(Change(kPrevious), static_cast<Real>(scale.vertex_sum),
                          values_.row(kEntries), values_.row(kShift));
-  const int64_t from_older = Distance(kOlder);
+  const int64_t from_older = CountDifferences(bits_.row(kOlder), vertex, words_);
   const bool back = from_older < from_previous;
   const int64_t count = back ? from_older : from_previous;
   const VertexChange<Real> change = Change(back ? kOlder : kPrevious);
@@ -159,7 +138,7 @@ void ActiveRow<Real>::Apply(const ScreenedLayer<Real>& layer, GramRows<Real>& gr
   last_loss = loss;
   state_.swapped = state_.swapped != 0 ? 0 : 1;
   std::copy_n(bits_.row(kPrevious), words_, bits_.row(kOlder));
-  std::copy_n(bits_.row(kVertex), words_, bits_.row(kPrevious));
+  std::copy_n(vertex, words_, bits_.row(kPrevious));
 }
 
 // A coordinate that enters the vertex leaves D.
@@ -171,16 +150,13 @@ void ActiveRow<Real>::CollectTerms(const ScreenedLayer<Real>& layer,
   if (scratch.terms.size() < size) scratch.terms.resize(size);
   scratch.missing.clear();
   GramTerm<Real>* term = scratch.terms.data();
-  for (int64_t word = 0; word < words_; ++word) {
-    const uint64_t after = change.after[word];
-    ForEachBit(change.before[word] ^ after, word, [&](int64_t lane) {
-      const Real weight = change.weights[lane];
-      const Real* const row = gram.Find(lane);
-      *term++ = {row, ((after >> (lane & 63)) & 1) != 0 ? -weight : weight};
-      if (row == nullptr) [[unlikely]]
-        scratch.missing.push_back(static_cast<uint32_t>(lane));
-    });
-  }
+  ForEachDifference(change.before, change.after, words_, [&](int64_t lane) {
+    const Real weight = change.weights[lane];
+    const Real* const row = gram.Find(lane);
+    *term++ = {row, GetBit(change.after, lane) ? -weight : weight};
+    if (row == nullptr) [[unlikely]]
+      scratch.missing.push_back(static_cast<uint32_t>(lane));
+  });
   if (scratch.missing.empty()) return;
   gram.Gather(scratch.missing, cols_, layer.iterate.layer->gram.view(), offsets_);
   auto gathered = scratch.missing.begin();

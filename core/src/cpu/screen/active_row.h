@@ -39,7 +39,6 @@ template <typename Real>
 struct ScreenedLayer {
   Iterate<Real>& iterate;
   RelaxedMask<Real>& relaxed;
-  const Matrix<Real>& norms;  // [1, stride]: sqrt(G_jj)
 };
 
 // What the toggles of a row need while they are applied; one for every thread.
@@ -93,7 +92,6 @@ class ActiveRow {
   // M and both vertices, in full width.
   void StoreMask(const ScreenedLayer<Real>& layer) const;
 
-  int64_t row() const { return row_; }
   int64_t lanes() const { return lanes_; }
   int64_t words() const { return words_; }
   int64_t groups() const { return (lanes_ + kLaneGroup - 1) / kLaneGroup; }
@@ -108,7 +106,6 @@ class ActiveRow {
             groups() * kLaneGroup};
   }
   const Real* product() const { return values_.row(kProduct); }
-  const uint64_t* fixed() const { return bits_.row(kFixed); }
   uint64_t* vertex() { return bits_.row(kVertex); }
   // Coordinates of the last vertex change, zero weights left out.
   int64_t toggled() const { return state_.toggled; }
@@ -156,11 +153,9 @@ class ActiveRow {
 
   Value newest() const { return state_.swapped != 0 ? kOtherProduct : kVertexProduct; }
   Value oldest() const { return state_.swapped != 0 ? kVertexProduct : kOtherProduct; }
-  int64_t Distance(Bit from) const;  // of V_t
   void CollectTerms(const ScreenedLayer<Real>& layer, const VertexChange<Real>& change,
                     int64_t count, GramRows<Real>& gram, ToggleScratch<Real>& scratch);
   VertexChange<Real> Change(Bit from) const;  // to the chosen vertex
-  void LoadBits(const ScreenedLayer<Real>& layer);
 
   int64_t row_ = 0;
   int64_t lanes_ = 0;

@@ -35,7 +35,7 @@ struct ChosenColumns {
 template <typename Real>
 class ColumnChoice {
  public:
-  explicit ColumnChoice(const Iterate<Real>& iterate)
+  explicit ColumnChoice(Iterate<Real>& iterate)
       : iterate_(iterate), norms_(1, iterate.layer->stride()) {
     const PanelView<Real> gram = iterate.layer->gram.view();
     for (int64_t col = 0; col < iterate.layer->cols; ++col) {
@@ -54,10 +54,7 @@ class ColumnChoice {
       ChooseGroups(row, radius, out);
       return;
     }
-    const RowOperands<Real> operands = {words, iterate_.layer->weights.row(row),
-                                        iterate_.vertex_product.row(row), iterate_.fixed.row(row),
-                                        const_cast<Real*>(iterate_.product.row(row))};
-    KernelsOfScreening<Real>().screen_row(operands,
+    KernelsOfScreening<Real>().screen_row(iterate_.Row(row),
                                           {.norms = norms_.data(),
                                            .radius = static_cast<Real>(radius * kRadiusMargin),
                                            .low = window.low,
@@ -83,8 +80,6 @@ class ColumnChoice {
     return KernelsOfScreening<Real>().least_score(words, iterate_.layer->weights.row(row),
                                                   iterate_.product.row(row), vertex);
   }
-
-  const Matrix<Real>& norms() const { return norms_; }
 
  private:
   void ChooseGroups(int64_t row, double radius, ChosenColumns& out) const {
@@ -128,7 +123,7 @@ class ColumnChoice {
     return true;
   }
 
-  const Iterate<Real>& iterate_;
+  Iterate<Real>& iterate_;
   Matrix<Real> norms_;  // [1, stride]: sqrt(G_jj)
 };
 

@@ -15,11 +15,6 @@
 
 namespace sparsefw::cpu {
 
-// Where the active columns lie in a row of G in panels, from its first value on.
-inline int32_t PanelOffset(int64_t col, int64_t panel_stride) {
-  return static_cast<int32_t>((col / kPanelCols) * panel_stride + col % kPanelCols);
-}
-
 // Not thread-safe. Memory: up to the limit given to Reset, in chunks that the next Reset
 // keeps.
 template <typename Real>

@@ -40,7 +40,7 @@ class IndependentSteps final : public ScreenedSteps<Real> {
       for (int64_t i = 0; i < limit; ++i) {
         StepSums& step = sums[block][static_cast<size_t>(i)];
         Apply(row, scratch.gram, step, scratch);
-        Advance(row, OpenLoopStep<Real>(first + i), {scratch.gram, kGatheredBytes}, step, scratch);
+        Advance(row, OpenLoopStep<Real>(first + i), scratch.gram, kGatheredBytes, step, scratch);
       }
     }));
     return ScreenedOutcome{.sums = Total(sums)};
@@ -56,7 +56,7 @@ class IndependentSteps final : public ScreenedSteps<Real> {
     const double step = step_of(Total(sums)[0].vertex_loss_change);
     if (step >= 0) {
       SPARSEFW_RETURN_IF_ERROR(this->ForEachRow([&](int64_t row, size_t block, Scratch& scratch) {
-        Advance(row, step, {this->gram(row), 0}, sums[block][0], scratch);
+        Advance(row, step, this->gram(row), 0, sums[block][0], scratch);
       }));
     }
     return ScreenedOutcome{.sums = Total(sums), .stepped = step >= 0};
@@ -67,11 +67,6 @@ class IndependentSteps final : public ScreenedSteps<Real> {
   using typename ScreenedSteps<Real>::Scratch;
   using ScreenedSteps<Real>::epoch_;
 
-  struct Gathered {
-    GramRows<Real>& rows;
-    int64_t limit;  // of bytes; 0: none
-  };
-
   // V_t enters U.
   void Apply(int64_t row, GramRows<Real>& gram, StepSums& sums, Scratch& scratch) {
     ActiveRow<Real>& active = epoch_.row(row);
@@ -80,14 +75,15 @@ class IndependentSteps final : public ScreenedSteps<Real> {
     sums.toggled += active.toggled();
   }
 
-  // E_t -> E_{t+1}, and V_{t+1} is chosen.
-  void Advance(int64_t row, double step, Gathered gathered, StepSums& sums, Scratch& scratch) {
+  // E_t -> E_{t+1}, and V_{t+1} is chosen. limit: that of BeginGram.
+  void Advance(int64_t row, double step, GramRows<Real>& gram, int64_t limit, StepSums& sums,
+               Scratch& scratch) {
     ActiveRow<Real>& active = epoch_.row(row);
     active.Advance(epoch_.layer(), step);
     const bool in_window = Select(row, step, scratch);
     if (!active.WithinRadius() || !in_window) {
       epoch_.RestartRow(row, scratch.columns, [&] { selector_.Select(row, Real{0}, scratch.row); });
-      active.BeginGram(gathered.rows, gathered.limit);
+      active.BeginGram(gram, limit);
     }
     active.Commit();
     sums.vertex_inner += active.movement().vertex_inner;

@@ -21,24 +21,14 @@ ScreenedEpoch<Real>::ScreenedEpoch(Iterate<Real>& iterate, RelaxedMask<Real>& re
       always_(screening == Screening::kAlways),
       context_(context),
       choice_(iterate),
-      layer_{iterate, relaxed, choice_.norms()},
+      layer_{iterate, relaxed},
       plans_(static_cast<size_t>(iterate.layer->rows)),
-      free_of_matrix_(iterate.groups.total_kept),
       length_(kFirstEpoch),
-      next_try_(always_ ? 1 : kFirstEpoch) {
-  for (int64_t row = 0; row < iterate.layer->rows; ++row) {
-    free_of_matrix_ -= CountBits(iterate.fixed.row(row), iterate.layer->words);
-  }
-}
+      next_try_(always_ ? 1 : kFirstEpoch) {}
 
 template <typename Real>
 bool ScreenedEpoch<Real>::MayBegin(int64_t iteration) const {
   return iteration >= next_try_ && iterate_.layer->cols <= (int64_t{1} << 15);
-}
-
-template <typename Real>
-int64_t ScreenedEpoch<Real>::FreeOf(int64_t row) const {
-  return iterate_.groups.capacity - CountBits(iterate_.fixed.row(row), iterate_.layer->words);
 }
 
 template <typename Real>
@@ -58,7 +48,7 @@ template <typename Real>
 void ScreenedEpoch<Real>::ChooseRow(int64_t row, ChosenColumns& out) {
   RowPlan<Real>& plan = this->plan(row);
   if (budget_by_row()) {
-    plan.Begin(choice_.Threshold(row, FreeOf(row)), kFirstWindow);
+    plan.Begin(choice_.Threshold(row, iterate_.FreeOf(row)), kFirstWindow);
     choice_.Choose(row, plan.radius, plan.window(), out);
   } else {
     choice_.Choose(row, plan.radius, shared_.window(), out);
@@ -70,14 +60,14 @@ void ScreenedEpoch<Real>::BeginRow(int64_t row, ChosenColumns& scratch) {
   ChooseRow(row, scratch);
   ActiveRow<Real>& active = this->row(row);
   const int64_t above = CountBits(scratch.above.data(), std::ssize(scratch.above));
-  active.capacity = budget_by_row() ? FreeOf(row) - above : above;
+  active.capacity = budget_by_row() ? iterate_.FreeOf(row) - above : above;
   active.Load(layer_, row, scratch.active.data());
 }
 
 // The threshold of one budget for all rows.
 template <typename Real>
 void ScreenedEpoch<Real>::PlanThreshold() {
-  int64_t free = free_of_matrix_;
+  int64_t free = iterate_.free;
   Real least = std::numeric_limits<Real>::max();
   for (int64_t row = 0; row < iterate_.layer->rows; ++row) {
     const uint64_t* const vertex = iterate_.vertex.row(row);
@@ -179,12 +169,11 @@ void ScreenedEpoch<Real>::LeaveRow(int64_t row) {
   vertex_terms.Reset(gram.depth, gram.depth);
   this->row(row).Leave(layer_, product_terms, vertex_terms);
   const auto add = [&](const SparseRows<Real>& terms, Matrix<Real>& out) {
-    AddSparseProduct({.a = terms,
-                      .tile = 0,
-                      .gram = gram,
-                      .panels = {0, gram.count},
-                      .out = out.row(row),
-                      .out_stride = iterate_.layer->stride()});
+    KernelsOfPanels<Real>().add_sparse_product({.a = terms,
+                                                .gram = gram,
+                                                .panels = {0, gram.count},
+                                                .out = out.row(row),
+                                                .out_stride = iterate_.layer->stride()});
   };
   add(product_terms, iterate_.product);
   add(vertex_terms, iterate_.vertex_product);

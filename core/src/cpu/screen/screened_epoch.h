@@ -55,7 +55,6 @@ class ScreenedEpoch {
   RowPlan<Real>& plan(int64_t row) { return plans_[static_cast<size_t>(row)]; }
   // Where one budget serves the matrix, its threshold's window.
   RowPlan<Real>& shared_plan() { return shared_; }
-  int64_t free_of_matrix() const { return free_of_matrix_; }
   const ScreenedLayer<Real>& layer() const { return layer_; }
   Iterate<Real>& iterate() { return iterate_; }
   bool budget_by_row() const {
@@ -77,7 +76,6 @@ class ScreenedEpoch {
   bool Pays(const std::vector<int64_t>& lanes, bool together) const;
   void ChooseRow(int64_t row, ChosenColumns& out);
   double ShareNow() const;
-  int64_t FreeOf(int64_t row) const;
   void Adapt(int64_t iteration);
   absl::Status LeaveBlocks(int64_t first, int64_t end);
 
@@ -90,7 +88,6 @@ class ScreenedEpoch {
   std::vector<ActiveRow<Real>> rows_;
   std::vector<RowPlan<Real>> plans_;
   RowPlan<Real> shared_;
-  int64_t free_of_matrix_;  // capacity that the fixed set leaves
   bool running_ = false;
   int64_t begin_ = 0;
   int64_t end_ = 0;

@@ -3,7 +3,6 @@
 #include <span>
 
 #include "core/src/cpu/screen/screened_epoch.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cpu {
@@ -20,10 +19,10 @@ static_assert(sizeof(SavedRow<float>) == sizeof(RowMovement) + 7 * sizeof(int64_
 static_assert(sizeof(RowMovement) == 7 * sizeof(double), "its bytes are written as they are");
 
 absl::Status NotARow(int64_t row) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT_INVALID",
-                "a checkpoint must have ascending active columns and a budget inside the layer in "
-                "every row; got others in row %d",
-                row);
+  return InvalidCheckpoint(
+      "a checkpoint must have ascending active columns and a budget inside the layer in "
+      "every row; got others in row %d",
+      row);
 }
 
 }  // namespace

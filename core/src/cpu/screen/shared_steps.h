@@ -145,8 +145,7 @@ class SharedSteps final : public ScreenedSteps<Real> {
 
   absl::StatusOr<ScreenedOutcome> ChooseVertex() {
     const auto find = [&]() -> std::optional<Threshold<Real>> {
-      auto found =
-          FindThreshold(scans_, epoch_.free_of_matrix(), window_.low, window_.high, merged_);
+      auto found = FindThreshold(scans_, epoch_.iterate().free, window_.low, window_.high, merged_);
       return found && found->beyond ? std::nullopt : found;
     };
     std::optional<Threshold<Real>> found = find();

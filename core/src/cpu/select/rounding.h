@@ -92,8 +92,7 @@ class Rounding {
     const Groups& groups = iterate_.groups;
     const int64_t cols = iterate_.layer->cols;
     if (groups.groups_per_row == 1) {
-      const int64_t fixed = CountBits(iterate_.fixed.row(row), iterate_.layer->words);
-      return positive_[static_cast<size_t>(row)] >= groups.capacity - fixed;
+      return positive_[static_cast<size_t>(row)] >= iterate_.FreeOf(row);
     }
     for (int64_t first = 0; first < cols; first += groups.group_cols) {
       if (CountPositive(row, first, first + groups.group_cols) < FreeCapacity(row, first)) {

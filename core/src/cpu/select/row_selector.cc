@@ -2,18 +2,13 @@
 
 #include <numeric>
 
-#include "core/src/cpu/linalg/kernels.h"
-
 namespace sparsefw::cpu {
 
 template <typename Real>
 RowSelector<Real>::RowSelector(Iterate<Real>& iterate)
     : iterate_(iterate), inner_(static_cast<size_t>(iterate.blocks.count())) {
   if (iterate.groups.groups_per_row > 1) return;
-  for (int64_t row = 0; row < iterate.layer->rows; ++row) {
-    free_.push_back(iterate.groups.capacity -
-                    CountBits(iterate.fixed.row(row), iterate.layer->words));
-  }
+  for (int64_t row = 0; row < iterate.layer->rows; ++row) free_.push_back(iterate.FreeOf(row));
   guesses_.resize(free_.size());
 }
 
@@ -34,26 +29,20 @@ absl::StatusOr<double> RowSelector<Real>::Finish() {
 
 template <typename Real>
 double RowSelector<Real>::Select(int64_t row, Real step, RowScratch<Real>& scratch) {
-  if (!free_.empty()) return SelectInRow(row, step, scratch);
   const RowOperands<Real> operands = iterate_.Row(row);
   uint64_t* const vertex = iterate_.vertex.row(row);
-  const std::optional<double> inner = UpdateAndSelectGroups(
-      operands, step, iterate_.groups, iterate_.layer->cols, scratch.row_scores.data(), vertex);
-  if (inner) return *inner;
-  return Kernels<Real>().masked_dot(operands.words, operands.weights, operands.product,
-                                    operands.fixed, vertex);
-}
-
-template <typename Real>
-double RowSelector<Real>::SelectInRow(int64_t row, Real step, RowScratch<Real>& scratch) {
-  const RowOperands<Real> operands = iterate_.Row(row);
-  uint64_t* const vertex = iterate_.vertex.row(row);
-  const auto index = static_cast<size_t>(row);
   Real* const scores = scratch.row_scores.data();
-  Kernels<Real>().update_and_score(operands, step, scores);
-  Kernels<Real>().zero_masked(operands.words, scores, operands.fixed, scores);
-  Kernels<Real>().select_largest(scores, operands.lanes / kLaneGroup, free_[index], guesses_[index],
-                                 vertex);
+  if (free_.empty()) {
+    const std::optional<double> inner = UpdateAndSelectGroups(operands, step, iterate_.groups,
+                                                              iterate_.layer->cols, scores, vertex);
+    if (inner) return *inner;
+  } else {
+    const auto index = static_cast<size_t>(row);
+    Kernels<Real>().update_and_score(operands, step, scores);
+    Kernels<Real>().zero_masked(operands.words, scores, operands.fixed, scores);
+    Kernels<Real>().select_largest(scores, operands.lanes / kLaneGroup, free_[index],
+                                   guesses_[index], vertex);
+  }
   return Kernels<Real>().masked_dot(operands.words, operands.weights, operands.product,
                                     operands.fixed, vertex);
 }

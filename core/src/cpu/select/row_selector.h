@@ -40,8 +40,6 @@ class RowSelector final : public VertexSelector<Real> {
   double Select(int64_t row, Real step, RowScratch<Real>& scratch);
 
  private:
-  double SelectInRow(int64_t row, Real step, RowScratch<Real>& scratch);
-
   Iterate<Real>& iterate_;
   std::vector<double> inner_;  // of each block
   // Where the row has one budget, of each row: what the fixed set leaves of it, and a guess.

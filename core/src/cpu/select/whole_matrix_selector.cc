@@ -20,14 +20,7 @@ template <typename Real>
 class WholeMatrixSelector final : public VertexSelector<Real> {
  public:
   WholeMatrixSelector(Iterate<Real>& iterate, const ParallelContext& context)
-      : iterate_(iterate),
-        context_(context),
-        free_(iterate.groups.total_kept),
-        scans_(static_cast<size_t>(iterate.blocks.count())) {
-    for (int64_t row = 0; row < iterate.layer->rows; ++row) {
-      free_ -= CountBits(iterate.fixed.row(row), iterate.layer->words);
-    }
-  }
+      : iterate_(iterate), context_(context), scans_(static_cast<size_t>(iterate.blocks.count())) {}
 
   void Scan(int64_t block, Real step) override {
     BlockScan& scan = scans_[static_cast<size_t>(block)];
@@ -59,7 +52,7 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
         std::any_of(scans_.begin(), scans_.end(), [](const auto& scan) { return scan.overflow; });
     const auto threshold =
         overflow ? std::nullopt
-                 : FindThreshold(scans_, free_, window_.low(), window_.high(), merged_);
+                 : FindThreshold(scans_, iterate_.free, window_.low(), window_.high(), merged_);
     if (!threshold) return SelectAnew();
     window_.Move(threshold->value, true);
     SPARSEFW_RETURN_IF_ERROR(context_.ForEach(std::ssize(scans_), [&](int64_t block) {
@@ -108,11 +101,11 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
     const auto take = [&](int64_t row, int64_t col) { iterate_.vertex.Set(row, col); };
     std::optional<uint64_t> least;
     SPARSEFW_RETURN_IF_ERROR(context_.Run([&] {
-      least = TakeTop({iterate_.blocks, 8 * sizeof(Real), free_}, visit, take);
+      least = TakeTop({iterate_.blocks, 8 * sizeof(Real), iterate_.free}, visit, take);
       return absl::OkStatus();
     }));
     constexpr Real kAboveAll = std::numeric_limits<Real>::max();
-    window_.Move(free_ == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
+    window_.Move(iterate_.free == 0 ? kAboveAll : (least ? ValueOfKey<Real>(*least) : 0), false);
     return InnerOfAll();
   }
 
@@ -131,7 +124,6 @@ class WholeMatrixSelector final : public VertexSelector<Real> {
 
   Iterate<Real>& iterate_;
   const ParallelContext& context_;
-  int64_t free_;
   ScoreWindow<Real> window_;
   std::vector<BlockScan> scans_;
   std::vector<MatrixCandidate<Real>> merged_;
