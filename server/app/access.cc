@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "absl/time/clock.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

@@ -1,18 +1,17 @@
 #include "server/app/config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "server/app/config_file.h"
-#include "server/app/settings.h"
 #include "server/identity/byte_size.h"
 #include "server/net/listen_sockets.h"
-#include "server/runner/devices.h"
 
 namespace sparsefw::server {
 namespace {
@@ -25,12 +24,8 @@ constexpr int64_t kMinPeerBytes = int64_t{64} << 20;
 // The sensors are not updated more often.
 constexpr absl::Duration kMinGpuMetricsPeriod = absl::Milliseconds(100);
 
-std::string EnvironmentName(std::string_view flag) {
-  std::string name = "SPARSEFW_";
-  for (const char c : flag) {
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return name;
+std::string EnvironmentName(const std::string& flag) {
+  return "SPARSEFW_" + absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}}));
 }
 
 std::string DefaultStateDir(const std::function<std::string(const std::string&)>& getenv) {

@@ -1,6 +1,5 @@
 #include "server/app/listener.h"
 
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "grpc/support/log.h"
 #include "server/app/config.h"
@@ -42,9 +42,7 @@ void TuneAllocator() {
 // gRPC's own messages: relevant errors also arrive as statuses.
 std::atomic<Logger*> g_grpc_logger{nullptr};
 void LogOfGrpc(gpr_log_func_args* args) {
-  Logger* logger = g_grpc_logger.load();
-  if (logger == nullptr) return;
-  logger->Log(LogLevel::kDebug, "grpc", {{"message", std::string(args->message)}});
+  g_grpc_logger.load()->Log(LogLevel::kDebug, "grpc", {{"message", std::string(args->message)}});
 }
 
 // A handler, not a mask and sigwait: libraries start threads of their own
@@ -103,16 +101,10 @@ void StartWatchdog(absl::Duration limit, Logger* logger) {
   }).detach();
 }
 
-// Tells systemd, where it started the program (Type=notify). The library does
-// nothing elsewhere.
-void Notify(const char* state) { static_cast<void>(sd_notify(0, state)); }
-
 int Fail(const absl::Status& status) {
-  const std::string reason = ReasonOf(status);
-  const std::string message =
-      absl::StrCat("sparsefw-server: ", status.message(), reason.empty() ? "" : " (", reason,
-                   reason.empty() ? "" : ")");
-  std::fprintf(stderr, "%s\n", message.c_str());
+  std::string reason = ReasonOf(status);
+  if (!reason.empty()) reason = " (" + reason + ")";
+  absl::FPrintF(stderr, "sparsefw-server: %s%s\n", status.message(), reason);
   // The exit status of a wrong flag, where starting again does not help.
   const bool lasting = HasReason(status, "CONFIGURATION_INVALID") ||
                        HasReason(status, "SPOOL_MISMATCH") || HasReason(status, "STORE_VERSION");
@@ -146,11 +138,11 @@ int RunServer(int argc, char** argv) {
   std::printf("listening on %s metrics on %s device %s\n", (*server)->address().c_str(),
               (*server)->metrics_address().c_str(), (*server)->device().c_str());
   std::fflush(stdout);
-  Notify("READY=1");
+  sd_notify(0, "READY=1");  // does nothing where systemd did not start the program (Type=notify)
 
   // g_signals: the pipe may have been too full of kReload for a kDrain.
   while (WaitForSignal() == kReload && g_signals.load() == 0) (*server)->Reload();
-  Notify("STOPPING=1\nSTATUS=draining");
+  sd_notify(0, "STOPPING=1\nSTATUS=draining");
   StartWatchdog(config.drain_grace + config.fetch_grace + kWatchdogMargin, logger);
   (*server)->Drain(config.drain_grace);
   server->reset();

@@ -49,7 +49,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
 
 absl::Status Server::Open() {
   SPARSEFW_ASSIGN_OR_RETURN(access_, Access::Open(config_, &logger_));
-  SPARSEFW_RETURN_IF_ERROR(CheckAddresses());
+  // Before anything is opened: a server that may not start leaves no trace.
+  SPARSEFW_RETURN_IF_ERROR(
+      Listener::CheckAddress(config_.listen, config_.tls_cert.empty(), config_.insecure));
+  SPARSEFW_RETURN_IF_ERROR(
+      MetricsEndpoint::CheckAddress(config_.metrics_listen, config_.insecure_metrics));
   SPARSEFW_ASSIGN_OR_RETURN(const DefaultDevice device, ChooseDefaultDevice(config_.device));
   const int64_t sum_bytes = SumMemory(device, config_.devices);
   SPARSEFW_ASSIGN_OR_RETURN(
@@ -70,12 +74,11 @@ absl::Status Server::Open() {
   gpu_monitor_ = StartGpuMonitor(device.usable, config_.gpu_metrics_period, &logger_);
   SPARSEFW_RETURN_IF_ERROR(OpenPorts());
   CheckHealth();
-  address_ = listener_->address();
   StartPeriodicWork();
   LogMissingDevices(device, logger_);
   logger_.Log(LogLevel::kInfo, "serving",
-              {{"address", address_},
-               {"metrics", metrics_address_},
+              {{"address", address()},
+               {"metrics", metrics_address()},
                {"device", device.device.name},
                {"description", device.device.description},
                {"reason", device.reason},
@@ -84,13 +87,6 @@ absl::Status Server::Open() {
                {"store", config_.store},
                {"spool", config_.tensors.spool_dir}});
   return absl::OkStatus();
-}
-
-// Before anything is opened: a server that may not start leaves no trace.
-absl::Status Server::CheckAddresses() const {
-  SPARSEFW_RETURN_IF_ERROR(
-      Listener::CheckAddress(config_.listen, config_.tls_cert.empty(), config_.insecure));
-  return MetricsEndpoint::CheckAddress(config_.metrics_listen, config_.insecure_metrics);
 }
 
 std::string Server::Status() {
@@ -111,7 +107,6 @@ absl::Status Server::OpenPorts() {
                                          .not_ready = [this] { return NotReady(); },
                                          .pages = StatusPages([this] { return Status(); })},
                                         [this] { connection_events_->OnRefused(); }));
-  metrics_address_ = endpoint_->address();
   SPARSEFW_ASSIGN_OR_RETURN(
       listener_, Listener::Start({.address = config_.listen,
                                   .credentials = access_->NewServerCredentials(),

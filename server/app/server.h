@@ -51,8 +51,8 @@ class Server {
   ~Server();  // drains with no grace
 
   // "127.0.0.1:50051", with the ports that were picked.
-  const std::string& address() const { return address_; }
-  const std::string& metrics_address() const { return metrics_address_; }
+  const std::string& address() const { return listener_->address(); }
+  const std::string& metrics_address() const { return endpoint_->address(); }
   const std::string& device() const { return context_.facts.info.default_device(); }
 
   // Health says NOT_SERVING and new work is refused. Running jobs go on for at
@@ -82,7 +82,6 @@ class Server {
  private:
   Server(const ServerConfig& config, Logger* logger) : config_(config), logger_(*logger) {}
   absl::Status Open();
-  absl::Status CheckAddresses() const;
   absl::Status OpenPorts();
   std::string Status();  // the JSON of the status page
   void OpenJobs(const DefaultDevice& device);
@@ -134,8 +133,6 @@ class Server {
   RpcContext context_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<MetricsEndpoint> endpoint_;
-  std::string address_;
-  std::string metrics_address_;
   int64_t solve_memory_bytes_ = 0;
 
   Mutex drain_mutex_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "server/storage/sqlite_stores.h"
 #include "server/storage/state_folder.h"
@@ -15,15 +16,11 @@ namespace sparsefw::server {
 namespace {
 
 void LogIncident(Logger& logger, const StoreIncident& incident) {
-  const Logger::Field kind = {"kind", std::string(incident.kind)};
-  const Logger::Field name = {"name", incident.name};
-  const Logger::Field cause = {"cause", std::string(incident.cause.message())};
-  if (incident.tenant.empty()) {
-    logger.Log(LogLevel::kWarning, "store_incident", {kind, name, cause});
-  } else {
-    logger.Log(LogLevel::kWarning, "store_incident",
-               {kind, name, {"tenant", incident.tenant}, cause});
-  }
+  std::vector<Logger::Field> fields = {{"kind", std::string(incident.kind)},
+                                       {"name", incident.name}};
+  if (!incident.tenant.empty()) fields.push_back({"tenant", incident.tenant});
+  fields.push_back({"cause", std::string(incident.cause.message())});
+  logger.Log(LogLevel::kWarning, "store_incident", fields);
 }
 
 }  // namespace

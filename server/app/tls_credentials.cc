@@ -14,12 +14,6 @@ absl::Status Bad(const std::string& file, const absl::Status& status) {
   return Invalid("CONFIGURATION_INVALID", "%s: %s", file, std::string(status.message()));
 }
 
-absl::StatusOr<std::string> Text(WatchedFile& file) {
-  absl::StatusOr<std::string> text = file.Read();
-  if (text.ok()) return text;
-  return Invalid("CONFIGURATION_INVALID", "%s", std::string(text.status().message()));
-}
-
 }  // namespace
 
 // gRPC's C++ interface has no certificate fetcher, its core has.
@@ -85,10 +79,10 @@ std::shared_ptr<grpc::ServerCredentials> TlsCertificates::NewServerCredentials()
 
 absl::StatusOr<TlsCertificates::Content> TlsCertificates::Read() {
   Content content;
-  SPARSEFW_ASSIGN_OR_RETURN(content.certificate, Text(certificate_));
-  SPARSEFW_ASSIGN_OR_RETURN(content.key, Text(key_));
+  SPARSEFW_ASSIGN_OR_RETURN(content.certificate, certificate_.Read());
+  SPARSEFW_ASSIGN_OR_RETURN(content.key, key_.Read());
   if (client_ca_.has_value()) {
-    SPARSEFW_ASSIGN_OR_RETURN(content.client_ca, Text(*client_ca_));
+    SPARSEFW_ASSIGN_OR_RETURN(content.client_ca, client_ca_->Read());
     const auto ca = ReadCertificates(content.client_ca);
     if (!ca.ok()) return Bad(client_ca_->path(), ca.status());
   }

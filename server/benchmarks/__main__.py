@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import closing, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,52 +82,40 @@ class Bench:
     def latency(self, runs):
         result = {}
         for name, one in (("server", self.server()), ("sink", self.sink())):
-            try:
+            with closing(one):
                 for uploads in (0, 4):
                     times = sorted(self.measure(one.address, "latency", runs=runs,
                                                 uploads=uploads)["milliseconds"])
                     result[f"{name}_uploads_{uploads}"] = {
                         "p50_ms": times[len(times) // 2], "p99_ms": times[len(times) * 99 // 100],
                         "most_ms": times[-1]}
-            finally:
-                one.close()
         return result
 
     def overhead(self, runs):
-        server = self.server()
-        try:
+        with closing(self.server()) as server:
             found = self.measure(server.address, "overhead", runs=runs)
-        finally:
-            server.close()
         job, solve = (statistics.median(found[key]) for key in ("seconds", "in_process_seconds"))
         return {"job_ms": 1e3 * job, "solve_ms": 1e3 * solve, "overhead_ms": 1e3 * (job - solve)}
 
     def queue(self, jobs):
-        server = self.server("--workers", "2")
-        try:
+        with closing(self.server("--workers", "2")) as server:
             found = self.measure(server.address, "queue", runs=jobs, clients=16,
                                  iterations=4000)
-        finally:
-            server.close()
         found["rate_share"] = found["sequential_solve_seconds"] / found["seconds"]
         return found
 
     def reports(self, runs, reports, watchers):
         """Jobs whose iterations take microseconds, so that reports are most of their time."""
-        server = self.server("--workers", "1")
-        try:
+        with closing(self.server("--workers", "1")) as server:
             found = self.measure(server.address, "reports", runs=runs, clients=watchers,
                                  iterations=reports)
-        finally:
-            server.close()
         watched, alone = (statistics.median(found[key])
                           for key in ("seconds", "unwatched_seconds"))
         found["report_ms"] = 1e3 * (watched - alone) / reports
         return found
 
     def memory(self, bytes_each):
-        server = self.server("--staging-memory", "512MiB")
-        try:
+        with closing(self.server("--staging-memory", "512MiB")) as server:
             before = server.anonymous_bytes()
             process = start([str(part) for part in (
                 self.bin / "sparsefw-bench-service", "--server", server.address, "--measure",
@@ -134,14 +123,10 @@ class Bench:
             most = before
             while process.poll() is None:
                 most = max(most, server.anonymous_bytes())
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(0.05)
-                except subprocess.TimeoutExpired:
-                    pass
             if process.returncode != 0:
                 raise SystemExit("the uploads failed")
-        finally:
-            server.close()
         return {"uploads": 8, "bytes_each": bytes_each, "idle_bytes": before, "most_bytes": most,
                 "budget_bytes": 512 * MIB}
 

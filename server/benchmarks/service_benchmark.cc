@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdio>
 #include <latch>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -292,23 +293,14 @@ int Main(int argc, char** argv) {
                              flags.Integer("runs", 9),     flags.Integer("uploads", 4),
                              flags.Integer("clients", 16), flags.Integer("iterations", 50)};
   flags.Finish();
-  nlohmann::json result;
-  if (measure == "upload") {
-    result = Upload(settings);
-  } else if (measure == "latency") {
-    result = Latency(settings);
-  } else if (measure == "overhead") {
-    result = Overhead(settings);
-  } else if (measure == "queue") {
-    result = Queue(settings);
-  } else if (measure == "reports") {
-    result = Reports(settings);
-  } else if (measure == "fill") {
-    result = Fill(settings);
-  } else {
+  const std::map<std::string, nlohmann::json (*)(const Settings&)> measures = {
+      {"upload", Upload}, {"latency", Latency}, {"overhead", Overhead},
+      {"queue", Queue},   {"reports", Reports}, {"fill", Fill}};
+  const auto found = measures.find(measure);
+  if (found == measures.end()) {
     Die("--measure must be upload, latency, overhead, queue, reports or fill; got " + measure);
   }
-  std::printf("%s\n", result.dump().c_str());
+  std::printf("%s\n", found->second(settings).dump().c_str());
   return 0;
 }
 

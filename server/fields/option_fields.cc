@@ -30,11 +30,7 @@ std::string_view TakeName(std::string_view& path) {
   return name;
 }
 
-std::string Capitals(std::string_view name) {
-  std::string capitals(name);
-  absl::AsciiStrToUpper(&capitals);
-  return capitals;
-}
+std::string Capitals(std::string_view name) { return absl::AsciiStrToUpper(std::string(name)); }
 
 // "SPARSEFW" of METHOD_SPARSEFW: without the prefix that the name of value 0 has.
 std::string ShortName(const EnumValueDescriptor& value) {

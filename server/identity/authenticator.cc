@@ -18,13 +18,12 @@ absl::Status Unauthenticated(Reason reason, std::string_view message) {
 // Nothing where the call has none.
 absl::StatusOr<std::optional<std::string_view>> BearerToken(
     const std::vector<std::string_view>& authorization) {
-  constexpr std::string_view kScheme = "bearer ";
+  constexpr absl::string_view kScheme = "bearer ";
   if (authorization.empty()) return std::optional<std::string_view>();
   const std::string_view value = authorization.front();
   // The scheme is case-insensitive (RFC 9110).
   const bool bearer = value.size() > kScheme.size() &&
-                      absl::EqualsIgnoreCase(absl::string_view(value.data(), kScheme.size()),
-                                             absl::string_view(kScheme.data(), kScheme.size()));
+                      absl::StartsWithIgnoreCase({value.data(), value.size()}, kScheme);
   if (authorization.size() > 1 || !bearer) {
     return Unauthenticated("CREDENTIALS_INVALID",
                            "the metadata authorization must be there once and be \"Bearer\" "
@@ -90,8 +89,7 @@ absl::StatusOr<Identity> Authenticator::Authenticate(const Credentials& credenti
   }
   if (token.has_value()) {
     identity.token = Sha256(*token);
-    const TokenTable::Entry* entry =
-        tables.tokens == nullptr ? nullptr : tables.tokens->Find(*identity.token);
+    const TokenTable::Entry* entry = tables.tokens->Find(*identity.token);
     if (entry == nullptr) {
       return Unauthenticated("CREDENTIALS_INVALID", "this server does not know the token");
     }
@@ -125,8 +123,7 @@ absl::Status Authenticator::Check(const Tables& tables, const Identity& identity
     return Unauthenticated("CREDENTIALS_EXPIRED", "the client certificate has expired");
   }
   if (identity.token.has_value()) {
-    const TokenTable::Entry* entry =
-        tables.tokens == nullptr ? nullptr : tables.tokens->Find(*identity.token);
+    const TokenTable::Entry* entry = tables.tokens->Find(*identity.token);
     if (entry == nullptr || entry->tenant != identity.tenant) {
       return Unauthenticated("CREDENTIALS_INVALID", "the token has been revoked");
     }

@@ -71,10 +71,9 @@ class Authenticator {
   TenantLimits LimitsOf(std::string_view tenant) const;
 
  private:
-  // Null members: there is no such file.
   struct Tables {
-    std::shared_ptr<const TokenTable> tokens;
-    std::shared_ptr<const TenantTable> tenants;
+    std::shared_ptr<const TokenTable> tokens = std::make_shared<const TokenTable>();
+    std::shared_ptr<const TenantTable> tenants;  // null: there is no such file
   };
   Tables Now() const;
   static absl::Status Check(const Tables& tables, const Identity& identity, absl::Time now);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -31,9 +30,8 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
   if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &number) || number < 1) {
     return std::nullopt;
   }
-  std::string unit(text.substr(digits));
-  absl::StripAsciiWhitespace(&unit);
-  absl::AsciiStrToLower(&unit);
+  const std::string rest(text.substr(digits));
+  const std::string unit = absl::AsciiStrToLower(absl::StripAsciiWhitespace(rest));
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     if (number > std::numeric_limits<int64_t>::max() / factor) return std::nullopt;

@@ -53,16 +53,10 @@ std::vector<Reload> IdentityFiles::Poll(bool all) {
 }
 
 Reload IdentityFiles::Load(Source& source) {
-  Reload reload{source.file.path(), absl::OkStatus()};
   const absl::StatusOr<std::string> text = source.file.Read();
-  if (!text.ok()) {
-    reload.status = Invalid("CONFIGURATION_INVALID", "%s", std::string(text.status().message()));
-    return reload;
-  }
-  const absl::StatusOr<int64_t> entries = source.use(*text);
-  reload.status = entries.status();
-  reload.entries = entries.value_or(0);
-  return reload;
+  const absl::StatusOr<int64_t> entries =
+      text.ok() ? source.use(*text) : absl::StatusOr<int64_t>(text.status());
+  return {source.file.path(), entries.status(), entries.value_or(0)};
 }
 
 }  // namespace sparsefw::server

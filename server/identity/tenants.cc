@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "server/identity/byte_size.h"
-#include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
@@ -32,16 +31,11 @@ absl::Status Bad(std::string_view file, int line, std::string_view rule) {
   return Invalid("CONFIGURATION_INVALID", "%s:%d: %s", file, line, rule);
 }
 
-std::string Stripped(std::string text) {
-  absl::StripAsciiWhitespace(&text);
-  return text;
-}
-
 absl::Status ReadLine(std::string_view file, int number, const std::string& line,
                       std::vector<Section>* sections) {
   if (line.front() == '[') {
     if (line.back() != ']') return Bad(file, number, "a section must be [tenant]");
-    std::string name = Stripped(line.substr(1, line.size() - 2));
+    std::string name(absl::StripAsciiWhitespace(line.substr(1, line.size() - 2)));
     if (name != kOthers && !IsTenantName(name)) {
       return Bad(file, number,
                  absl::StrFormat("the name of a tenant must be * or have %s", kTenantNameRule));
@@ -62,14 +56,15 @@ absl::Status ReadLine(std::string_view file, int number, const std::string& line
   if (sections->empty()) {
     return Bad(file, number, "a key must stand in a section; the first section comes later");
   }
-  std::string key = Stripped(line.substr(0, equals));
+  std::string key(absl::StripAsciiWhitespace(line.substr(0, equals)));
   std::vector<Setting>& settings = sections->back().settings;
   for (const Setting& earlier : settings) {
     if (earlier.key != key) continue;
     return Bad(file, number,
                absl::StrFormat("%s must be there once; line %d has it too", key, earlier.line));
   }
-  settings.push_back({number, std::move(key), Stripped(line.substr(equals + 1))});
+  settings.push_back(
+      {number, std::move(key), std::string(absl::StripAsciiWhitespace(line.substr(equals + 1)))});
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 namespace {
@@ -57,9 +58,10 @@ absl::StatusOr<std::string> WatchedFile::Read() {
   retry_in_ = text.ok() || absl::IsNotFound(text.status()) ? 0 : kRetryLooks;
   if (text.ok() && Look() != read_) {
     retry_in_ = kRetryLooks;  // it may have been the look that failed
-    return absl::InvalidArgumentError(path_ + " must not change while it is read");
+    return Invalid("CONFIGURATION_INVALID", "%s must not change while it is read", path_);
   }
-  return text;
+  if (text.ok()) return text;
+  return Invalid("CONFIGURATION_INVALID", "%s", std::string(text.status().message()));
 }
 
 void WatchedFile::AwaitSettled() const {

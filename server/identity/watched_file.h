@@ -17,8 +17,8 @@ class WatchedFile {
 
   const std::string& path() const { return path_; }
 
-  // At most 16 MiB. Errors: what the system says; InvalidArgument for a larger file, and
-  // for one that changes meanwhile.
+  // At most 16 MiB. Errors: InvalidArgument (CONFIGURATION_INVALID): what the system says, a larger
+  // file, and one that changes meanwhile.
   absl::StatusOr<std::string> Read();
 
   // Waits until two looks a moment apart agree, for one second at most.

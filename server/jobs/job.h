@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -54,6 +55,14 @@ struct JobSpec {
   std::string traceparent;  // W3C trace context of the call that brought it; may be empty
 };
 
+// The points of the sweep; without a sweep, one point with the job's own options.
+std::vector<SweepPoint> PointsOf(const JobSpec& spec);
+// `status` with "sweep.points[index]: " before the message.
+absl::Status AtPoint(size_t index, const absl::Status& status);
+// The first error of `check` over the points; for a sweep it names the point.
+absl::Status CheckPoints(const JobSpec& spec,
+                         const std::function<absl::Status(const SweepPoint&)>& check);
+
 // The known shapes of a job's inputs. Empty: not known.
 struct InputSpecs {
   std::optional<MatrixSpec> weight;
@@ -65,19 +74,10 @@ struct InputSpecs {
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 constexpr std::string_view NameOf(JobState state) {
-  switch (state) {
-    case JobState::kQueued:
-      return "queued";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kSucceeded:
-      return "succeeded";
-    case JobState::kFailed:
-      return "failed";
-    case JobState::kCancelled:
-      return "cancelled";
-  }
-  return "other";
+  constexpr std::string_view kNames[] = {"queued", "running", "succeeded", "failed", "cancelled"};
+  static_assert(std::size(kNames) == static_cast<size_t>(JobState::kCancelled) + 1);
+  const auto index = static_cast<size_t>(state);
+  return index < std::size(kNames) ? kNames[index] : "other";
 }
 constexpr bool IsTerminal(JobState state) {
   return state != JobState::kQueued && state != JobState::kRunning;

@@ -16,10 +16,6 @@ namespace {
 constexpr int kGarbagePageSize = 1000;
 constexpr int kDeleteAttempts = 5;
 
-Clock& ClockOf(const JobManagerOptions& options) {
-  return options.clock != nullptr ? *options.clock : RealClock();
-}
-
 int JobsAtOnce(const JobManagerOptions& options) {
   int jobs = options.workers;
   for (const PoolDevice& device : options.devices) jobs += device.streams;
@@ -36,8 +32,8 @@ absl::Status NotFinished(const Job& job) {
 JobManager::JobManager(const JobManagerOptions& options, JobStore* store, JobRunner* runner,
                        JobListener* listener)
     : max_attempts_(options.max_attempts),
-      scheduler_(options, ClockOf(options)),
-      parts_{ClockOf(options), *store, *runner, *listener, table_, scheduler_},
+      scheduler_(options, *options.clock),
+      parts_{*options.clock, *store, *runner, *listener, table_, scheduler_},
       announcer_(parts_),
       states_(parts_, announcer_),
       submission_(options, options.limits_of, parts_, states_,

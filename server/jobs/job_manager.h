@@ -35,7 +35,7 @@ struct JobManagerOptions : SchedulerOptions, SubmissionLimits {
   // >= 1: a job is not run again once that many runs of it in a row have ended with the process
   // and come no further than those before. The last of them runs alone.
   int max_attempts = 3;
-  Clock* clock = nullptr;  // RealClock() when null; must outlive the manager
+  Clock* clock = &RealClock();  // must outlive the manager
 };
 
 // Thread-safe.

@@ -1,8 +1,5 @@
-#include "server/jobs/job_spec.h"
-
-#include <string>
-
 #include "absl/strings/str_format.h"
+#include "server/jobs/job.h"
 
 namespace sparsefw::server {
 

@@ -27,6 +27,11 @@ inline absl::Status JobNotFound(std::string_view name) {
 // expire or end, until somebody deletes it.
 inline constexpr Reason kJobDamaged = "JOB_DAMAGED";
 
+// An upper end of what the job takes in a database: its row with the record, the progress and the
+// fingerprint of its request, its entries in indexes, and what pages leave empty. A job that has
+// not ended counts with the room of its result, so that its end always fits.
+int64_t KeptBytes(const Job& job);
+
 // Bytes of KeptBytes that the jobs of one tenant, and those of all, may count for.
 struct JobRoom {
   std::optional<int64_t> tenant_bytes;  // nothing: no limit of the tenant's own

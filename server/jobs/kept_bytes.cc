@@ -1,6 +1,6 @@
-#include "server/jobs/kept_bytes.h"
-
 #include <algorithm>
+
+#include "server/jobs/job_store.h"
 
 namespace sparsefw::server {
 namespace {

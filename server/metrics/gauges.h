@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "prometheus/metric_family.h"
 #include "server/jobs/devices.h"
 #include "server/metrics/gpu_sample.h"
 #include "server/net/connections.h"
@@ -58,6 +59,8 @@ struct Gauges {
   std::vector<DeviceUsage> devices = {};                  // of the pool
   std::vector<GpuSample> gpus = {};                       // as last measured
 };
+
+std::vector<prometheus::MetricFamily> FamiliesOf(const Gauges& now);
 
 }  // namespace sparsefw::server
 

@@ -12,7 +12,6 @@ struct GpuMonitor::State {
 
   // Measures until the end. The lock is free while NVML may block.
   void Poll(const GpuSampler& sample);
-  void WaitForNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const GpuMonitorOptions options;
   mutable Mutex mutex;
@@ -34,14 +33,10 @@ void GpuMonitor::State::Poll(const GpuSampler& sample) {
     MutexLock lock(mutex);
     samples = std::move(measured);
     sampled_at = options.clock->SteadyNow();
-    WaitForNext();
-  }
-}
-
-void GpuMonitor::State::WaitForNext() {
-  const absl::Time next = sampled_at + options.period;
-  while (!stopping && options.clock->SteadyNow() < next) {
-    options.clock->WaitUntil(wake, mutex, next);
+    const absl::Time next = sampled_at + options.period;
+    while (!stopping && options.clock->SteadyNow() < next) {
+      options.clock->WaitUntil(wake, mutex, next);
+    }
   }
 }
 

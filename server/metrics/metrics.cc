@@ -1,8 +1,11 @@
 #include "server/metrics/metrics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
+#include "absl/algorithm/container.h"
+#include "prometheus/text_serializer.h"
 #include "sparsefw/solver.h"
 
 namespace sparsefw::server {
@@ -60,6 +63,12 @@ Metrics::Metrics(const BuildInfo& build, const std::vector<DeviceInfo>& devices,
     rpcs_[i].sent_bytes = &sent.Add(label);
     DurationOf(i, absl::StatusCode::kOk);
   }
+}
+
+std::string Metrics::Text() const {
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  if (compute_) absl::c_move(FamiliesOf(compute_()), std::back_inserter(families));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 // Two threads may come at once; the family gives both the same histogram.

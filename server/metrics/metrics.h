@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +21,7 @@
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/jobs/job.h"
-#include "server/metrics/gauge_collector.h"
+#include "server/metrics/gauges.h"
 #include "server/metrics/labels.h"
 
 namespace sparsefw::server {
@@ -73,12 +72,10 @@ class Metrics {
   void JobStarted(const Job& job);
   void JobEnded(const Job& job);
   // Called at every scrape; set once, before the first.
-  void SetGauges(std::function<Gauges()> compute) { gauges_->Set(std::move(compute)); }
+  void SetGauges(std::function<Gauges()> compute) { compute_ = std::move(compute); }
 
-  // The metrics that an endpoint serves.
-  std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const {
-    return {registry_, gauges_};
-  }
+  // All of them, as an endpoint serves them.
+  std::string Text() const;
 
  private:
   static constexpr size_t kCodes = 17;  // gRPC's status codes, by number
@@ -94,19 +91,19 @@ class Metrics {
   };
 
   prometheus::Family<prometheus::Counter>& CounterFamily(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
   }
   prometheus::Family<prometheus::Gauge>& GaugeFamily(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
   }
   prometheus::Family<prometheus::Histogram>& HistogramFamily(const char* name, const char* help) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_);
   }
   static prometheus::Histogram::BucketBoundaries DurationBuckets();
   prometheus::Histogram& DurationOf(size_t method, absl::StatusCode code);
 
-  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  const std::shared_ptr<GaugeCollector> gauges_ = std::make_shared<GaugeCollector>();
+  prometheus::Registry registry_;
+  std::function<Gauges()> compute_;  // empty before SetGauges
 
   prometheus::Family<prometheus::Histogram>& rpc_duration_ =
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");

@@ -10,11 +10,8 @@
 #include <iterator>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "prometheus/collectable.h"
-#include "prometheus/text_serializer.h"
 #include "server/net/descriptor.h"
 #include "server/net/peer_address.h"
 #include "sparsefw/mutex.h"
@@ -122,16 +119,6 @@ namespace {
 // takes 60, and any error page overflows the rest.
 constexpr unsigned kIdleSeconds = 10;
 
-std::string Text(const Metrics& metrics) {
-  std::vector<prometheus::MetricFamily> families;
-  for (const auto& collectable : metrics.collectables()) {
-    for (prometheus::MetricFamily& family : collectable->Collect()) {
-      families.push_back(std::move(family));
-    }
-  }
-  return prometheus::TextSerializer().Serialize(families);
-}
-
 constexpr char kText[] = "text/plain; charset=utf-8";
 
 using Header = std::pair<const char*, const char*>;
@@ -178,7 +165,7 @@ MHD_Result Answer(void* data, MHD_Connection* connection, const char* path, cons
                    {{MHD_HTTP_HEADER_ALLOW, "GET, HEAD"}});
   }
   if (page != content.pages.end()) return RespondPage(connection, page->second);
-  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, Text(*content.metrics));
+  if (wanted == "/metrics") return Respond(connection, MHD_HTTP_OK, content.metrics->Text());
   if (wanted == "/healthz") return Respond(connection, MHD_HTTP_OK, "ok\n");
   const std::string why = content.not_ready();
   return why.empty() ? Respond(connection, MHD_HTTP_OK, "ready\n")

@@ -17,23 +17,11 @@ namespace {
 // How long to wait after the system could not give a connection.
 constexpr int kRetryMs = 100;
 
-// True: the error concerns this connection alone; the next may be accepted.
+// True: the error concerns this connection alone; the next may be accepted. EPERM: a firewall.
 bool ConcernsOneConnection(int error) {
-  switch (error) {
-    case EAGAIN:
-    case EINTR:
-    case ECONNABORTED:
-    case EPROTO:
-    case EPERM:  // a firewall
-    case ENETDOWN:
-    case ENETUNREACH:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ETIMEDOUT:
-      return true;
-    default:
-      return false;
-  }
+  constexpr int kErrors[] = {EAGAIN,   EINTR,       ECONNABORTED, EPROTO,       EPERM,
+                             ENETDOWN, ENETUNREACH, EHOSTDOWN,    EHOSTUNREACH, ETIMEDOUT};
+  return std::ranges::count(kErrors, error) > 0;
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "server/net/fair_semaphore.h"
 
-#include <utility>
-
 namespace sparsefw::server {
 
 void FairSemaphore::Reservation::Release() {

@@ -19,11 +19,6 @@ class PruneServiceImpl final : public Service {
 class TensorServiceImpl final : public Service {
  public:
   explicit TensorServiceImpl(RpcContext& context);
-
- private:
-  void AddStreams(RpcContext& context);
-  void AddUploadCalls(RpcContext& context);
-  void AddTensorCalls(RpcContext& context);
 };
 
 // grpc.reflection.v1alpha: what grpcurl asks instead of reading .proto files. Replaces gRPC's own,

@@ -141,10 +141,7 @@ int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options) {
   return std::clamp<int64_t>(free - jobs - kUnreservedBytes, 0, jobs / 9);
 }
 
-absl::Status CheckDeviceList(std::string_view flag) {
-  if (flag.starts_with(kCudaPrefix)) return ExpandList(flag).status();
-  return absl::OkStatus();
-}
+absl::Status CheckDeviceList(std::string_view flag) { return ExpandList(flag).status(); }
 
 absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag) {
   DefaultDevice chosen;
@@ -189,12 +186,6 @@ absl::StatusOr<std::vector<const Backend*>> ResolveDevices(
                         absl::StrJoin(names, ", "), name));
   }
   return std::vector{backend};
-}
-
-std::vector<DeviceDescription> DescribeDevices(const std::vector<const Backend*>& usable) {
-  std::vector<DeviceDescription> devices;
-  for (const Backend* backend : usable) devices.push_back(backend->Describe());
-  return devices;
 }
 
 int64_t HostMemoryBytes() {

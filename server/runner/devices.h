@@ -34,7 +34,7 @@ struct DefaultDevice {
 //         names a device twice.
 absl::StatusOr<DefaultDevice> ChooseDefaultDevice(std::string_view flag);
 
-// The errors of a list that can be found without looking at the devices.
+// The errors of a list, "cuda:N[,N]", that can be found without looking at the devices.
 absl::Status CheckDeviceList(std::string_view flag);
 
 // The backends that may run a job. `name` as in JobSpec.device: "" and "auto" mean
@@ -56,8 +56,6 @@ std::vector<PoolDevice> PoolDevices(const DefaultDevice& chosen, const PoolOptio
 // Bytes of the memory of `chosen.backend` for Gram accumulators: of what jobs leave free, at most
 // a ninth of what is theirs. 0 where the device is the host.
 int64_t SumMemory(const DefaultDevice& chosen, const PoolOptions& options);
-
-std::vector<DeviceDescription> DescribeDevices(const std::vector<const Backend*>& usable);
 
 // Memory of the machine, or of its cgroup; 0 where it is unknown.
 int64_t HostMemoryBytes();

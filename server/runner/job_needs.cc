@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "server/jobs/job_spec.h"
 #include "server/runner/devices.h"
 #include "server/runner/sweep_results.h"
 #include "sparsefw/alps.h"

@@ -1,17 +1,12 @@
 #include "server/runner/solver_runner.h"
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "server/jobs/job_spec.h"
 #include "server/runner/job_needs.h"
 #include "server/runner/sweep_results.h"
 #include "server/tensors/tensor_spec.h"
-#include "sparsefw/problem.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/solver.h"
 #include "sparsefw/status_macros.h"

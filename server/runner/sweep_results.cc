@@ -7,8 +7,6 @@
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/dtype.h"
-#include "sparsefw/mask.h"
-#include "sparsefw/matrix.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -81,11 +79,6 @@ absl::StatusOr<std::vector<std::byte>> WeightBytes(const Matrix<float>& weights,
     convert([](float value) { return value; });
   }
   return bytes;
-}
-
-// The loss of the result that is returned.
-double ReturnedLoss(const SolveResult& solved) {
-  return solved.weights.size() > 0 ? solved.reconstructed_loss : solved.final_loss;
 }
 
 bool MakesWeights(const SweepPoint& point) {
@@ -197,7 +190,9 @@ absl::Status SweepResults::OnResult(size_t point, absl::StatusOr<SolveResult> re
   }
   outcome.result.solve = *result;
   outcome.result.weights_updated = result->weights.size() > 0;
-  Keep({point, ReturnedLoss(*result), std::move(result->mask), std::move(result->weights)});
+  const double loss =
+      outcome.result.weights_updated ? result->reconstructed_loss : result->final_loss;
+  Keep({point, loss, std::move(result->mask), std::move(result->weights)});
   return absl::OkStatus();
 }
 

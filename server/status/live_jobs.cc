@@ -141,8 +141,7 @@ LiveJobs::View LiveJobs::Look(size_t limit) const {
     view.queue_length = std::ssize(queued);
     const auto shown = queued.begin() + std::min(std::ssize(queued), static_cast<ptrdiff_t>(limit));
     std::ranges::partial_sort(queued, shown, {}, &LiveJob::number);
-    std::for_each(queued.begin(), shown,
-                  [&view](const LiveJob* job) { view.queued.push_back(*job); });
+    for (auto job = queued.begin(); job != shown; ++job) view.queued.push_back(**job);
     view.ended.assign(ended_.begin(), ended_.end());
   }
   std::ranges::sort(view.running, {}, &LiveJob::start_time);

@@ -94,19 +94,14 @@ Json Devices(const Gauges& gauges) {
 
 }  // namespace
 
-StatusPage MakeStatusPage() {
-  return {
-      std::string(kTemplate),
-      absl::StrFormat("default-src 'none'; style-src %s; script-src %s; connect-src 'self'; "
-                      "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-                      HashBetween("<style>", "</style>"), HashBetween("<script>", "</script>"))};
-}
-
 std::map<std::string, MetricsEndpoint::Page, std::less<>> StatusPages(
     std::function<std::string()> document) {
-  StatusPage page = MakeStatusPage();
-  const auto html = [html = std::move(page.html)] { return html; };
-  return {{"/", {"text/html; charset=utf-8", std::move(page.policy), html}},
+  const std::string policy = absl::StrFormat(
+      "default-src 'none'; style-src %s; script-src %s; connect-src 'self'; "
+      "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+      HashBetween("<style>", "</style>"), HashBetween("<script>", "</script>"));
+  const auto html = [] { return std::string(kTemplate); };
+  return {{"/", {"text/html; charset=utf-8", policy, html}},
           {"/status.json", {"application/json", "", std::move(document)}}};
 }
 

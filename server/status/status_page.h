@@ -15,16 +15,8 @@
 
 namespace sparsefw::server {
 
-struct StatusPage {
-  std::string html;
-  // Content-Security-Policy: its own style and script by their hashes, requests to its own server,
-  // and nothing else.
-  std::string policy;
-};
-
-StatusPage MakeStatusPage();
-
-// "/", and "/status.json", which it asks for: `document` is StatusDocument.
+// "/", and "/status.json", which it asks for: `document` is StatusDocument. The policy of "/"
+// allows its own style and script by their hashes, requests to its own server, and nothing else.
 std::map<std::string, MetricsEndpoint::Page, std::less<>> StatusPages(
     std::function<std::string()> document);
 

@@ -63,10 +63,7 @@ class Connection : public SQLite::Database {
   }
 
  private:
-  static void Bind(SQLite::Statement& statement, int index, int value) {
-    statement.bind(index, value);
-  }
-  static void Bind(SQLite::Statement& statement, int index, int64_t value) {
+  static void Bind(SQLite::Statement& statement, int index, const auto& value) {
     statement.bind(index, value);
   }
   static void Bind(SQLite::Statement& statement, int index, std::string_view text) {

@@ -130,10 +130,9 @@ void Migrate(SQLite::Database& db) {
 absl::Status MakePrivate(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) {
-    const absl::Status cause = absl::ErrnoToStatus(errno, "");
     return Refuse(absl::StatusCode::kPermissionDenied, "STORE_FAILED",
-                  "%s: the store must be a file that can be written%s", path,
-                  std::string(cause.message()));
+                  "%s: the store must be a file that can be written: %s", path,
+                  std::system_category().message(errno));
   }
   close(fd);
   return absl::OkStatus();
@@ -154,15 +153,13 @@ absl::StatusOr<std::string> WithoutLinks(const std::string& path) {
   return (folder / file.filename()).string();
 }
 
-void Execute(SQLite::Database& db, const char* sql) { db.exec(sql); }
-
 // `vacuum`: what becomes of pages that nothing uses, in a file that is empty.
 absl::Status SetUp(SQLite::Database& writer, const std::string& path, const char* vacuum) {
   SPARSEFW_RETURN_IF_ERROR(CheckOurs(writer, path));
   // It writes even what stands there already, and a start must not need room on a full disk.
-  if (Pragma(writer, "user_version") == 0) Execute(writer, vacuum);
-  Execute(writer, "PRAGMA journal_mode = WAL");
-  Execute(writer, "PRAGMA synchronous = FULL");
+  if (Pragma(writer, "user_version") == 0) writer.exec(vacuum);
+  writer.exec("PRAGMA journal_mode = WAL");
+  writer.exec("PRAGMA synchronous = FULL");
   Migrate(writer);
   return absl::OkStatus();
 }
@@ -204,7 +201,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& give
     for (auto* reader : {&database->reader_, &database->long_reader_}) {
       *reader = std::make_shared<Access>(path, flags);
       MutexLock reading((*reader)->mutex);
-      Execute((*reader)->db, "PRAGMA query_only = ON");
+      (*reader)->db.exec("PRAGMA query_only = ON");
     }
     return absl::OkStatus();
   });
@@ -261,15 +258,15 @@ void Database::RunBatch(std::deque<Pending*>& batch) {
   MutexLock lock(writer_->mutex);
   Connection& db = writer_->db;
   const absl::Status committed = Guarded(&db, [&]() -> absl::Status {
-    Execute(db, power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    db.exec(power_loss ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     for (Pending* pending : batch) {
-      Execute(db, "SAVEPOINT work");
+      db.exec("SAVEPOINT work");
       pending->result = Guarded(&db, [&] { return pending->work(db); });
       // A full disk ends the whole transaction.
       if (sqlite3_get_autocommit(db.getHandle()) != 0) return pending->result;
-      if (!pending->result.ok()) Execute(db, "ROLLBACK TO work");
-      Execute(db, "RELEASE work");
+      if (!pending->result.ok()) db.exec("ROLLBACK TO work");
+      db.exec("RELEASE work");
     }
     Failpoint("store.commit");
     transaction.commit();
@@ -287,7 +284,7 @@ int64_t Database::FileBytes() const { return SizeOf(path_); }
 absl::Status Database::GiveBackPages() {
   return Write(Durability::kProcessLoss, [](Connection& db) {
     if (Pragma(db, "freelist_count") < kPagesWorthGivingBack) return absl::OkStatus();
-    Execute(db, "PRAGMA incremental_vacuum(1024)");
+    db.exec("PRAGMA incremental_vacuum(1024)");
     return absl::OkStatus();
   });
 }

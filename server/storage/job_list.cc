@@ -69,7 +69,7 @@ Source ByColumns(const JobFilter& filter) {
 
 void Bind(SQLite::Statement& statement, const Source& source, const JobFilter& filter,
           size_t labels) {
-  if (!filter.tenant.empty() && source.labels.empty()) BindText(statement, 4, filter.tenant);
+  if (!filter.tenant.empty() && source.labels.empty()) statement.bind(4, filter.tenant);
   for (size_t i = 0; i < labels; ++i) statement.bind(5 + static_cast<int>(i), source.labels[i]);
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -37,15 +36,9 @@ records::Duration ToRecord(absl::Duration duration) {
     record.set_infinite(records::Duration::PAST);
     return record;
   }
-  absl::Duration rest;
-  int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &rest);
-  if (rest < absl::ZeroDuration()) {
-    --seconds;
-    rest += absl::Seconds(1);
-  }
-  absl::Duration none;
-  record.set_seconds(seconds);
-  record.set_quarter_nanoseconds(static_cast<uint32_t>(absl::IDivDuration(rest, kTick, &none)));
+  const absl::Duration seconds = absl::Floor(duration, absl::Seconds(1));
+  record.set_seconds(absl::ToInt64Seconds(seconds));
+  record.set_quarter_nanoseconds(static_cast<uint32_t>((duration - seconds) / kTick));
   return record;
 }
 

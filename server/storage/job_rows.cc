@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "server/identity/sha256.h"
 #include "server/identity/tenants.h"
-#include "server/jobs/kept_bytes.h"
 #include "server/storage/job_record.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/reason.h"
@@ -25,14 +24,19 @@ absl::Status NotOfItsRow(const JobRow& row) {
                 row.record.size());
 }
 
+// Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
+int64_t BytesInUse(Connection& db) {
+  const Connection::Use select = db.Prepare(
+      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
+      "pragma_freelist_count, pragma_page_size");
+  select->executeStep();
+  return select->getColumn(0).getInt64();
+}
+
 }  // namespace
 
 std::string_view BytesOf(const SQLite::Column& column) {
   return {static_cast<const char*>(column.getBlob()), static_cast<size_t>(column.getBytes())};
-}
-
-void BindText(SQLite::Statement& statement, int index, std::string_view text) {
-  statement.bind(index, std::string(text));
 }
 
 JobRow RowOf(SQLite::Statement& statement) {
@@ -108,7 +112,7 @@ void IndexJobs(SQLite::Database& db) {
       update.bind(3);
       InsertLabels(db, row.number, *job);
     } else {
-      BindText(update, 3, std::string(job.status().message()));
+      update.bind(3, std::string(job.status().message()));
     }
     if (rows.isColumnNull(kFingerprint)) {
       update.bind(4);
@@ -122,19 +126,6 @@ void IndexJobs(SQLite::Database& db) {
   }
   db.exec("INSERT INTO job_usage SELECT tenant, count(*), sum(bytes) FROM jobs GROUP BY tenant");
 }
-
-namespace {
-
-// Bytes of all tables and indexes. Pages that nothing uses have room for the next job.
-int64_t BytesInUse(Connection& db) {
-  const Connection::Use select = db.Prepare(
-      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
-      "pragma_freelist_count, pragma_page_size");
-  select->executeStep();
-  return select->getColumn(0).getInt64();
-}
-
-}  // namespace
 
 absl::Status CheckRoom(Connection& db, bool durable, const JobRoom& room, const std::string& tenant,
                        int64_t bytes) {

@@ -19,7 +19,6 @@ namespace sparsefw::server {
 
 // The bytes of a column, valid until the next step.
 std::string_view BytesOf(const SQLite::Column& column);
-void BindText(SQLite::Statement& statement, int index, std::string_view text);
 
 // A job as it lies in the table.
 struct JobRow {

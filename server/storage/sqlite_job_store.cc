@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "server/jobs/kept_bytes.h"
 #include "server/storage/connection.h"
 #include "server/storage/job_record.h"
 #include "server/storage/job_rows.h"
@@ -27,19 +26,6 @@ constexpr int kRowsOfCheck = 256;
 std::optional<int64_t> ExpiryOf(const Job& job) {
   if (!IsTerminal(job.state)) return std::nullopt;
   return absl::ToUnixNanos(job.expire_time + absl::Nanoseconds(3) / 4);
-}
-
-bool HasLabels(const Job& job, const JobFilter& filter) {
-  return std::all_of(filter.labels.begin(), filter.labels.end(), [&job](const auto& label) {
-    const auto own = job.spec.labels.find(label.first);
-    return own != job.spec.labels.end() && own->second == label.second;
-  });
-}
-
-absl::Status JobDamaged(std::string_view name, std::string_view cause) {
-  return Refuse(absl::StatusCode::kDataLoss, kJobDamaged,
-                "the record of %s is damaged (%s); it is kept until the job is deleted", name,
-                cause);
 }
 
 class SqliteJobStore final : public JobStore {
@@ -157,7 +143,9 @@ absl::StatusOr<Job> SqliteJobStore::Decode(const JobRow& row) const {
   absl::StatusOr<Job> job = JobOf(row);
   if (!job.ok()) {
     Drop(StoreIncident::kDamagedJob, row, job.status());
-    return JobDamaged(row.name, std::string(job.status().message()));
+    return Refuse(absl::StatusCode::kDataLoss, kJobDamaged,
+                  "the record of %s is damaged (%s); it is kept until the job is deleted", row.name,
+                  std::string(job.status().message()));
   }
   if (!row.progress) return job;
   if (const absl::Status progress = DecodeProgress(*row.progress, &*job); !progress.ok()) {
@@ -249,7 +237,9 @@ absl::StatusOr<JobStore::Page> SqliteJobStore::List(const JobFilter& filter, int
   Page page;
   for (const JobRow& row : rows.rows) {
     absl::StatusOr<Job> job = Decode(row);
-    if (job.ok() && HasLabels(*job, filter)) page.jobs.push_back(*std::move(job));
+    if (job.ok() && std::ranges::includes(job->spec.labels, filter.labels)) {
+      page.jobs.push_back(*std::move(job));
+    }
   }
   if (rows.next != 0) {
     page.next_page_token = EncodePageToken(static_cast<uint64_t>(rows.next), token_salt_);

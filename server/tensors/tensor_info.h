@@ -48,7 +48,6 @@ struct UploadInfo {
   int64_t committed_size = 0;
   int64_t committed_tokens = 0;
   uint32_t committed_crc32c = 0;
-  Owner owner;
   absl::Time create_time;
   absl::Time expire_time;
 };

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "sparsefw/gram.h"
@@ -63,19 +62,10 @@ std::optional<int64_t> CheckedByteSize(const TensorSpec& spec) {
 }  // namespace
 
 std::string_view NameOf(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::kWeight:
-      return "WEIGHT";
-    case TensorKind::kGram:
-      return "GRAM";
-    case TensorKind::kSaliency:
-      return "SALIENCY";
-    case TensorKind::kMask:
-      return "MASK";
-    case TensorKind::kPrunedWeight:
-      return "PRUNED_WEIGHT";
-  }
-  return "UNKNOWN";
+  constexpr std::string_view kNames[] = {"WEIGHT", "GRAM", "SALIENCY", "MASK", "PRUNED_WEIGHT"};
+  static_assert(std::size(kNames) == static_cast<size_t>(TensorKind::kPrunedWeight) + 1);
+  const auto index = static_cast<size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
 absl::Status ValidateSpec(const TensorSpec& spec) {

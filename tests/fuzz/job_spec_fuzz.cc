@@ -1,6 +1,6 @@
 // Requests about jobs as they come from the wire: parsed, converted, checked, converted back.
 
-#include "server/jobs/job_spec.h"
+#include "server/jobs/job.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
 #include "sparsefw/solver.h"

@@ -1,9 +1,7 @@
 #include "server/app/observe/events.h"
 
 #include <initializer_list>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -29,9 +27,7 @@ FieldList About(const Job& job, std::initializer_list<Logger::Field> event = {})
 }
 
 std::string StateName(const Job& job) {
-  std::string name(NameOf(job.state));
-  absl::AsciiStrToUpper(&name);
-  return name;
+  return absl::AsciiStrToUpper(std::string(NameOf(job.state)));
 }
 
 // The key of a name, so that one search for job=<name> finds calls and job events.
@@ -56,8 +52,7 @@ void LogRpc(const RpcRecord& record, Logger* logger) {
   add(KeyOf(record.subject.resource), record.subject.resource);
   add("request_id", record.subject.request_id);
   add("traceparent", record.traceparent);
-  const absl::string_view message = record.status.message();
-  add("message", {message.data(), message.size()});
+  add("message", std::string(record.status.message()));
   const bool quiet = record.status.ok() || absl::IsCancelled(record.status);
   logger->Log(quiet ? LogLevel::kDebug : LogLevel::kInfo, "rpc", fields);
 }

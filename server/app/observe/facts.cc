@@ -28,33 +28,25 @@ int64_t FreeBytes(const Backend& backend, const DeviceDescription& description,
   return at_start.at(description.name);
 }
 
-std::vector<GpuDevice> CardsOf(const std::vector<const Backend*>& usable) {
-  std::vector<GpuDevice> cards;
-  for (DeviceDescription& device : DescribeDevices(usable)) {
-    if (device.pci_bus_id.empty()) continue;
-    cards.push_back({std::move(device.name), std::move(device.pci_bus_id)});
-  }
-  return cards;
-}
-
-absl::StatusOr<GpuSampler> Open(const std::vector<GpuDevice>& cards) {
-  SPARSEFW_ASSIGN_OR_RETURN(const NvmlApi nvml, LoadNvml());
-  return OpenNvmlSampler(nvml, cards);
-}
-
 }  // namespace
 
 std::unique_ptr<GpuMonitor> StartGpuMonitor(const std::vector<const Backend*>& usable,
                                             absl::Duration period, Logger* logger) {
   if (period <= absl::ZeroDuration()) return nullptr;
-  std::vector<GpuDevice> cards = CardsOf(usable);
+  std::vector<GpuDevice> cards;
+  for (const Backend* backend : usable) {
+    DeviceDescription device = backend->Describe();
+    if (device.pci_bus_id.empty()) continue;
+    cards.push_back({std::move(device.name), std::move(device.pci_bus_id)});
+  }
   if (cards.empty()) return nullptr;
   GpuMonitorOptions options;
-  options.open = [cards = std::move(cards)] { return Open(cards); };
+  options.open = [cards = std::move(cards)]() -> absl::StatusOr<GpuSampler> {
+    SPARSEFW_ASSIGN_OR_RETURN(const NvmlApi nvml, LoadNvml());
+    return OpenNvmlSampler(nvml, cards);
+  };
   options.on_failure = [logger](const absl::Status& status) {
-    const absl::string_view reason = status.message();
-    logger->Log(LogLevel::kWarning, "no GPU metrics",
-                {{"reason", std::string(reason.data(), reason.size())}});
+    logger->Log(LogLevel::kWarning, "no GPU metrics", {{"reason", std::string(status.message())}});
   };
   options.period = period;
   return std::make_unique<GpuMonitor>(std::move(options));
@@ -92,7 +84,8 @@ ServerFacts FactsOf(const ServerConfig& config, const DefaultDevice& device,
 
 std::vector<DeviceInfo> DeviceInfos(const DefaultDevice& device) {
   std::vector<DeviceInfo> infos;
-  for (DeviceDescription& usable : DescribeDevices(device.usable)) {
+  for (const Backend* backend : device.usable) {
+    DeviceDescription usable = backend->Describe();
     const bool is_default = usable.name == device.device.name;
     infos.push_back({std::move(usable.name), std::move(usable.description), is_default,
                      is_default ? device.reason : ""});

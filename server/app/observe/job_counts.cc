@@ -8,18 +8,13 @@ namespace {
 
 constexpr absl::Duration kCountsPeriod = absl::Minutes(1);
 
-int64_t CountOf(const std::map<JobState, int64_t>& counts, JobState state) {
-  const auto found = counts.find(state);
-  return found == counts.end() ? 0 : found->second;
-}
-
 }  // namespace
 
 absl::StatusOr<KeptJobs> JobCounts::Count() const {
-  SPARSEFW_ASSIGN_OR_RETURN(const auto counts, store_.CountByState());
+  SPARSEFW_ASSIGN_OR_RETURN(auto counts, store_.CountByState());
   SPARSEFW_ASSIGN_OR_RETURN(const JobStoreUsage usage, store_.Usage());
-  return KeptJobs{CountOf(counts, JobState::kSucceeded), CountOf(counts, JobState::kFailed),
-                  CountOf(counts, JobState::kCancelled), usage.damaged, usage.bytes};
+  return KeptJobs{counts[JobState::kSucceeded], counts[JobState::kFailed],
+                  counts[JobState::kCancelled], usage.damaged, usage.bytes};
 }
 
 std::optional<KeptJobs> JobCounts::Kept() {

@@ -3,7 +3,6 @@
 #define SPARSEFW_SERVER_APP_OBSERVE_JOB_COUNTS_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 
 #include "absl/status/statusor.h"

@@ -1,6 +1,5 @@
 #include "server/jobs/lifecycle/guarded_runner.h"
 
-#include "absl/strings/str_format.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {

@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
-#include "server/jobs/lifecycle/state_machine.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/status_macros.h"
 
@@ -76,9 +75,6 @@ absl::StatusOr<std::shared_ptr<JobRunner::Inputs>> Prepare(const JobParts& parts
   return PrepareInputs(parts, job.spec, job.owner, JobRunner::Values::kCheckedBefore);
 }
 
-// Whether the job is not to run again, whatever it could.
-bool IsOver(const Job& job) { return job.cancel_requested || job.spec.ends_with_stream; }
-
 // A queued job of this process.
 std::shared_ptr<ActiveJob> Add(const JobParts& parts, Job job,
                                std::shared_ptr<JobRunner::Inputs> inputs) {
@@ -127,7 +123,7 @@ absl::Status Recover(const JobParts& parts, StateMachine& states, int max_attemp
   // A run may have stored results that the job does not name: one that was killed, or that a drain
   // put back into the queue.
   if (job.revision > 1) DiscardResults(parts, job);
-  if (IsOver(job)) {
+  if (job.cancel_requested || job.spec.ends_with_stream) {
     ++recovered->cancelled;
     absl::Status why = job.cancel_requested ? absl::OkStatus() : StreamLost(job);
     return End(parts, states, std::move(job), revision, JobState::kCancelled, std::move(why));

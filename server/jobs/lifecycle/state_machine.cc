@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/jobs/lifecycle/job_history.h"
 #include "sparsefw/reason.h"
@@ -161,10 +160,6 @@ absl::Status StateMachine::StoreEnd(const JobPtr& job) {
   }
   TellEnd(job, ended, announced);
   return absl::OkStatus();
-}
-
-void StateMachine::EndExpired(const JobPtr& job) {
-  End(job, JobState::kQueued, DeadlinePassed(*job->Current()));
 }
 
 void StateMachine::Stop(const JobPtr& job, ActiveJob::StopReason why) {

@@ -48,7 +48,6 @@ class StateMachine {
   void Enqueue(const JobPtr& job);
   // Nothing happens when the job is not in state `from` any more.
   void End(const JobPtr& job, JobState from, Ending ending);
-  void EndExpired(const JobPtr& job);  // queued, its deadline has passed
   // Asks a job that runs, or is about to, to stop.
   void Stop(const JobPtr& job, ActiveJob::StopReason why);
   // Tries again to store an end that the store has refused. Errors: the store's.

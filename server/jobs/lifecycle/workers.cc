@@ -89,7 +89,9 @@ void Workers::DeadlineLoop() {
     if (expired.empty()) return;
     // First what is quick: ends are stored.
     for (const Scheduler::JobPtr& job : expired.leased) states_.Stop(job, StopReason::kOverdue);
-    for (const Scheduler::JobPtr& job : expired.queued) states_.EndExpired(job);
+    for (const Scheduler::JobPtr& job : expired.queued) {
+      states_.End(job, JobState::kQueued, StateMachine::DeadlinePassed(*job->Current()));
+    }
   }
 }
 
@@ -111,7 +113,11 @@ void Workers::RunJob(Lease& lease) {
     outcome->queue_time = std::max(job.start_time - job.create_time, absl::ZeroDuration());
   }
   if (StoppedEarly(outcome) && states_.Requeue(active)) {
-    if (outcome.ok()) DiscardOutcome(job, *std::move(outcome));
+    if (outcome.ok()) {
+      Job unfinished = job;
+      unfinished.result = *std::move(outcome);
+      DiscardResults(parts_, unfinished);
+    }
     return parts_.scheduler.Release(lease);
   }
   if (active->WhyStopped() == StopReason::kOverdue) outcome = AsOverdue(std::move(outcome));
@@ -122,32 +128,21 @@ void Workers::RunJob(Lease& lease) {
   if (!durable_) parts_.scheduler.Release(lease);
 }
 
-void Workers::DiscardOutcome(const Job& job, JobResult result) {
-  Job unfinished = job;
-  unfinished.result = std::move(result);
-  DiscardResults(parts_, unfinished);
-}
-
 absl::StatusOr<JobResult> Workers::RunPlaced(Lease& lease, const Job& job,
                                              JobRunner::Inputs& inputs) {
+  const Scheduler::JobPtr& active = lease.job;
+  const auto report = [&](const ProgressReport& progress) { announcer_.Report(active, progress); };
   for (bool again = false;; again = true) {
     parts_.scheduler.FreeEvicted(lease);
-    absl::StatusOr<JobResult> outcome = CallRunner(lease, job, inputs);
+    absl::StatusOr<JobResult> outcome = Guarded("the run", [&] {
+      return parts_.runner.Run(job, inputs, lease.placement, active->stop, report);
+    });
     const std::string& device = lease.placement.device;
     if (device.empty() || !HasReason(outcome.status(), "DEVICE_LOST")) return outcome;
     LoseDevice(device, job, outcome.status());
     if (again) return outcome;
     SPARSEFW_RETURN_IF_ERROR(parts_.scheduler.MoveToAnotherDevice(lease, outcome.status()));
   }
-}
-
-absl::StatusOr<JobResult> Workers::CallRunner(Lease& lease, const Job& job,
-                                              JobRunner::Inputs& inputs) {
-  const Scheduler::JobPtr& active = lease.job;
-  const auto report = [&](const ProgressReport& progress) { announcer_.Report(active, progress); };
-  return Guarded("the run", [&] {
-    return parts_.runner.Run(job, inputs, lease.placement, active->stop, report);
-  });
 }
 
 void Workers::LoseDevice(const std::string& device, const Job& job, const absl::Status& error) {

@@ -31,10 +31,8 @@ class Workers {
   void WorkerLoop();
   void DeadlineLoop();
   void RunJob(Lease& lease);  // releases it
-  void DiscardOutcome(const Job& job, JobResult result);
   // Runs it once more on another device when its own is lost.
   absl::StatusOr<JobResult> RunPlaced(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
-  absl::StatusOr<JobResult> CallRunner(Lease& lease, const Job& job, JobRunner::Inputs& inputs);
   // Ends queued jobs that no device can run any more.
   void LoseDevice(const std::string& device, const Job& job, const absl::Status& error);
 

@@ -12,8 +12,7 @@ namespace sparsefw::server {
 namespace {
 
 bool Allows(const DeviceNeed& need, const DeviceUsage& usage) {
-  return std::find(need.devices.begin(), need.devices.end(), usage.device.name) !=
-         need.devices.end();
+  return std::ranges::find(need.devices, usage.device.name) != need.devices.end();
 }
 
 }  // namespace

@@ -158,11 +158,6 @@ void Scheduler::Free(EvictedGrams evicted) {
   work_.NotifyAll();
 }
 
-absl::Time Scheduler::NextDeadline() const {
-  if (lease_deadlines_.empty()) return queue_.next_deadline();
-  return std::min(queue_.next_deadline(), lease_deadlines_.begin()->first);
-}
-
 Scheduler::Expired Scheduler::NextExpired() {
   Expired expired;
   EvictedGrams evicted;
@@ -176,7 +171,9 @@ Scheduler::Expired Scheduler::NextExpired() {
         lease_deadlines_.erase(lease_deadlines_.begin());
       }
       if (!expired.empty()) break;
-      clock_.WaitUntil(deadline_, mutex_, NextDeadline());
+      absl::Time next = queue_.next_deadline();
+      if (!lease_deadlines_.empty()) next = std::min(next, lease_deadlines_.begin()->first);
+      clock_.WaitUntil(deadline_, mutex_, next);
     }
     for (const JobPtr& job : expired.queued) {
       share_.Dequeued(job->tenant);

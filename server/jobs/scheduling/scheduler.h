@@ -139,7 +139,6 @@ class Scheduler {
   Lease TakeFromQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next job that `pass` has a place for.
   JobPtr TakePlaced(PlacementPass& pass, std::string* device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Time NextDeadline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReserveDevice(Lease& lease, const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Free(EvictedGrams evicted) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -1,7 +1,6 @@
 #include "server/jobs/scheduling/shared_gram.h"
 
 #include <chrono>
-#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "sparsefw/status_macros.h"

@@ -69,9 +69,7 @@ absl::Status Submission::CheckRanges(const JobSpec& spec, std::string_view tenan
 }
 
 JobRoom Submission::RoomOf(const std::string& tenant) const {
-  JobRoom room;
-  room.tenant_bytes = LimitsFor(limits_of_, tenant).max_job_bytes;
-  room.all_bytes = limits_.max_job_bytes;
+  JobRoom room{LimitsFor(limits_of_, tenant).max_job_bytes, limits_.max_job_bytes};
   if (limits_.disk_room) room.disk_bytes = limits_.disk_room();
   return room;
 }
@@ -102,7 +100,12 @@ absl::StatusOr<Job> Submission::Submit(const JobSpec& spec, std::string_view req
   job.deadline = job.create_time + spec.deadline;
   job.request_id = request.id;
   ChangeState(job, JobState::kQueued, 1);
-  SPARSEFW_ASSIGN_OR_RETURN(job.name, NewName());
+  {
+    MutexLock lock(mutex_);
+    if (!accepting_) return DrainingError();
+  }
+  SPARSEFW_ASSIGN_OR_RETURN(const std::string id, RandomHex(8));
+  job.name = "jobs/" + id;
   const auto active =
       std::make_shared<ActiveJob>(std::make_shared<const Job>(std::move(job)), std::move(inputs),
                                   parts_.clock.SteadyNow() + spec.deadline);
@@ -194,15 +197,6 @@ void Submission::ReleaseSlot(const std::string& tenant) {
     if (--submitting->second == 0) submitting_.erase(submitting);
   }
   parts_.table.EndSubmission();
-}
-
-absl::StatusOr<std::string> Submission::NewName() {
-  {
-    MutexLock lock(mutex_);
-    if (!accepting_) return DrainingError();
-  }
-  SPARSEFW_ASSIGN_OR_RETURN(const std::string id, RandomHex(8));
-  return "jobs/" + id;
 }
 
 }  // namespace sparsefw::server

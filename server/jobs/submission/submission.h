@@ -68,7 +68,6 @@ class Submission {
   void ReleaseRequest(const Request& request);
   absl::Status ReserveSlot(const std::string& tenant);
   void ReleaseSlot(const std::string& tenant);
-  absl::StatusOr<std::string> NewName();
 
   const SubmissionLimits limits_;
   const LimitsOfTenant limits_of_;

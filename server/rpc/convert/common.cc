@@ -1,5 +1,8 @@
+#include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "server/rpc/convert/convert.h"
+#include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 namespace {
@@ -58,21 +61,17 @@ absl::StatusOr<int> PageSize(int32_t requested) {
   return requested < kMaxPageSize ? requested : kMaxPageSize;
 }
 
-absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes) {
+absl::Status CheckLength(Reason reason, std::string_view field, std::string_view text,
+                         size_t max_bytes) {
   if (text.size() <= max_bytes) return absl::OkStatus();
-  return Invalid("TEXT_TOO_LONG", "%s must be at most %d bytes; got %d", field, max_bytes,
-                 text.size());
+  return Invalid(reason, "%s must be at most %d bytes; got %d", field, max_bytes, text.size());
 }
 
 absl::Status CheckNoControls(Reason reason, std::string_view field, std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 || byte == 0x7F) {
-      return Invalid(reason, "%s must have no control characters; got 0x%02x at byte %d", field,
-                     byte, i);
-    }
-  }
-  return absl::OkStatus();
+  const auto found = std::ranges::find_if(text, &absl::ascii_iscntrl);
+  if (found == text.end()) return absl::OkStatus();
+  return Invalid(reason, "%s must have no control characters; got 0x%02x at byte %d", field,
+                 int{*found}, found - text.begin());
 }
 
 absl::Status CheckLabelCount(int count) {
@@ -81,17 +80,13 @@ absl::Status CheckLabelCount(int count) {
 }
 
 absl::Status CheckRequestId(std::string_view request_id) {
-  if (request_id.size() > kMaxRequestIdBytes) {
-    return Invalid("REQUEST_ID_INVALID", "request_id must be at most %d bytes; got %d",
-                   kMaxRequestIdBytes, request_id.size());
-  }
+  SPARSEFW_RETURN_IF_ERROR(
+      CheckLength("REQUEST_ID_INVALID", "request_id", request_id, kMaxRequestIdBytes));
   return CheckNoControls("REQUEST_ID_INVALID", "request_id", request_id);
 }
 
 absl::Status CheckOwner(std::string_view owner) {
-  if (owner.size() <= kMaxOwnerBytes) return absl::OkStatus();
-  return Invalid("OWNER_INVALID", "owner must be at most %d bytes; got %d", kMaxOwnerBytes,
-                 owner.size());
+  return CheckLength("OWNER_INVALID", "owner", owner, kMaxOwnerBytes);
 }
 
 }  // namespace sparsefw::server

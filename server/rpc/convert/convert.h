@@ -64,8 +64,9 @@ google::protobuf::Timestamp ToProto(absl::Time time);
 
 // 0 means 100; more than 1000 is 1000. Errors: InvalidArgument when negative.
 absl::StatusOr<int> PageSize(int32_t requested);
-// Texts that a caller chooses and the server keeps. Errors: InvalidArgument (TEXT_TOO_LONG).
-absl::Status CheckLength(std::string_view field, std::string_view text, size_t max_bytes);
+// Texts that a caller chooses and the server keeps. Errors: InvalidArgument (`reason`)
+absl::Status CheckLength(Reason reason, std::string_view field, std::string_view text,
+                         size_t max_bytes);
 // For text that logs and errors repeat. Errors: InvalidArgument (`reason`)
 absl::Status CheckNoControls(Reason reason, std::string_view field, std::string_view text);
 // The labels of a job, or of a filter of jobs: at most 64 (LABELS_INVALID).

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "server/fields/option_fields.h"
-#include "server/jobs/job_spec.h"
 #include "server/rpc/convert/convert.h"
 #include "sparsefw/options.h"
 #include "sparsefw/status_macros.h"
@@ -152,7 +151,7 @@ bool PatternMissing(const v1::JobSpec& proto) {
 
 // Errors and logs repeat names.
 absl::Status CheckName(std::string_view field, std::string_view name) {
-  SPARSEFW_RETURN_IF_ERROR(CheckLength(field, name, kMaxNameBytes));
+  SPARSEFW_RETURN_IF_ERROR(CheckLength("TEXT_TOO_LONG", field, name, kMaxNameBytes));
   return CheckNoControls("SPEC_INVALID", field, name);
 }
 
@@ -164,9 +163,9 @@ absl::Status CheckTexts(const v1::JobSpec& proto) {
   SPARSEFW_RETURN_IF_ERROR(CheckName("device", proto.device()));
   SPARSEFW_RETURN_IF_ERROR(CheckLabelCount(proto.labels_size()));
   for (const auto& [key, value] : proto.labels()) {
-    SPARSEFW_RETURN_IF_ERROR(CheckLength("a label's key", key, kMaxLabelKeyBytes));
+    SPARSEFW_RETURN_IF_ERROR(CheckLength("TEXT_TOO_LONG", "a label's key", key, kMaxLabelKeyBytes));
     SPARSEFW_RETURN_IF_ERROR(
-        CheckLength(absl::StrFormat("label %s", key), value, kMaxLabelValueBytes));
+        CheckLength("TEXT_TOO_LONG", absl::StrFormat("label %s", key), value, kMaxLabelValueBytes));
   }
   return absl::OkStatus();
 }

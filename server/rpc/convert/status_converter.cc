@@ -29,8 +29,7 @@ google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status result;
   if (status.ok()) return result;
   result.set_code(static_cast<int>(status.code()));  // gRPC's numbers, by specification
-  const absl::string_view message = status.message();
-  result.set_message(Bounded({message.data(), message.size()}));
+  result.set_message(Bounded(std::string(status.message())));
 
   google::rpc::ErrorInfo info;
   const std::string reason = ReasonOf(status);

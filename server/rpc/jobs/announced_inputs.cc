@@ -14,12 +14,6 @@ absl::Status About(std::string_view field, const absl::Status& status) {
   return WithMetadata(status, "field", field);
 }
 
-absl::StatusOr<TensorSpec> Checked(const v1::TensorSpec& proto) {
-  SPARSEFW_ASSIGN_OR_RETURN(TensorSpec spec, FromProto(proto));
-  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
-  return spec;
-}
-
 // How many of the ways to give an input were taken: at most one, with `required` exactly one.
 absl::Status CheckSources(std::string_view what, int count, bool required,
                           std::string_view sources) {
@@ -49,7 +43,8 @@ absl::StatusOr<MatrixSpec> OfKind(const v1::TensorSpec& proto, TensorKind kind,
   if (given != kind) {
     return Invalid("SPEC_INVALID", "%s.kind must be %s; got %s", name, NameOf(kind), NameOf(given));
   }
-  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, Checked(proto));
+  SPARSEFW_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(proto));
+  SPARSEFW_RETURN_IF_ERROR(ValidateSpec(spec));
   return MatrixSpecOf(spec);
 }
 

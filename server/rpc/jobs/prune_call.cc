@@ -14,22 +14,9 @@ namespace {
 
 // The chunk in the message; an empty one where it has none.
 const v1::Chunk& ChunkOf(const v1::PruneRequest& request) {
-  switch (request.message_case()) {
-    case v1::PruneRequest::kWeight:
-      return request.weight();
-    case v1::PruneRequest::kGram:
-      return request.gram();
-    case v1::PruneRequest::kActivations:
-      return request.activations();
-    case v1::PruneRequest::kHeader:
-    case v1::PruneRequest::MESSAGE_NOT_SET:
-      break;
-  }
-  return v1::Chunk::default_instance();
-}
-
-int64_t TokenBytes(const v1::GramSpec& spec) {
-  return spec.d_in() * (spec.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
+  if (request.has_weight()) return request.weight();
+  if (request.has_gram()) return request.gram();
+  return request.activations();
 }
 
 }  // namespace
@@ -128,7 +115,8 @@ absl::Status PruneCall::TakeChunk(Part& part, const v1::Chunk& chunk) {
   if (&part != &activations_) {
     return part.upload.Append(UploadKind::kTensor, chunk.offset(), chunk.data(), chunk.crc32c());
   }
-  const int64_t token_bytes = TokenBytes(header_.activations());
+  const v1::GramSpec& spec = header_.activations();
+  const int64_t token_bytes = spec.d_in() * (spec.activation_dtype() == v1::DATA_TYPE_F32 ? 4 : 2);
   if (chunk.offset() % token_bytes != 0) {
     return Invalid("PARTIAL_TOKEN",
                    "a chunk of activations must begin at a whole token of %d bytes; "
@@ -204,10 +192,10 @@ absl::Status PruneCall::Accept() {
   job_ = job.name;
   AddSubject({"", job_});
   StopReading();
-  SPARSEFW_ASSIGN_OR_RETURN(
-      events_, context().jobs->Watch(job_, 0, [weak = std::weak_ptr<PruneCall>(Self())] {
-        if (const auto self = weak.lock()) self->PostPump();
-      }));
+  SPARSEFW_ASSIGN_OR_RETURN(events_,
+                            context().jobs->Watch(job_, 0, [this, weak = weak_from_this()] {
+                              if (const auto self = weak.lock()) Post([this] { Pump(); });
+                            }));
 
   v1::PruneResponse response;
   auto& accepted = *response.mutable_accepted();
@@ -221,14 +209,6 @@ absl::Status PruneCall::Accept() {
   writing_ = true;
   StartWrite(&wire_);
   return absl::OkStatus();
-}
-
-std::shared_ptr<PruneCall> PruneCall::Self() {
-  return std::static_pointer_cast<PruneCall>(shared_from_this());
-}
-
-void PruneCall::PostPump() {
-  Post([this] { Pump(); });
 }
 
 void PruneCall::OnWriteDone(bool ok) {

@@ -63,8 +63,6 @@ class PruneCall final
 
   // Output.
   absl::Status Accept();
-  std::shared_ptr<PruneCall> Self();
-  void PostPump();
   void Pump();
   // Fills wire_. False: nothing to write now.
   absl::StatusOr<bool> NextResponse();

@@ -32,10 +32,6 @@ WatchCall::WatchCall(RpcContext& context, grpc::CallbackServerContext* rpc)
   context.watchers.fetch_add(1);
 }
 
-std::weak_ptr<WatchCall> WatchCall::Weak() {
-  return std::static_pointer_cast<WatchCall>(shared_from_this());
-}
-
 WatchCall::~WatchCall() { context().watchers.fetch_sub(1); }
 
 void WatchCall::Begin() {
@@ -57,12 +53,13 @@ absl::Status WatchCall::Watch() {
                    request.after_revision());
   }
   SPARSEFW_ASSIGN_OR_RETURN(interval_, Interval(request));
+  const auto wake = [this, weak = weak_from_this()] {
+    if (const auto self = weak.lock()) Pump();
+  };
   SPARSEFW_ASSIGN_OR_RETURN(
       std::shared_ptr<EventQueue> events,
       WithJob(*context().jobs, tenant(), request.name(), [&](std::string_view name) {
-        return context().jobs->Watch(name, request.after_revision(), [weak = Weak()] {
-          if (const auto self = weak.lock()) self->Pump();
-        });
+        return context().jobs->Watch(name, request.after_revision(), wake);
       }));
   {
     MutexLock lock(mutex_);
@@ -119,8 +116,8 @@ void WatchCall::OnWriteDone(bool ok) {
 void WatchCall::ScheduleHeartbeat(std::chrono::nanoseconds delay) {
   // The timer of an ended watch fires once more.
   constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(30);
-  context().timer->After(std::min(delay, kLongest), [weak = Weak()] {
-    if (const auto self = weak.lock()) self->Heartbeat();
+  context().timer->After(std::min(delay, kLongest), [this, weak = weak_from_this()] {
+    if (const auto self = weak.lock()) Heartbeat();
   });
 }
 

@@ -22,7 +22,6 @@ class WatchCall final : public OneRequestCall<v1::WatchJobRequest, v1::JobEvent>
 
  private:
   void Begin() override;
-  std::weak_ptr<WatchCall> Weak();
   absl::Status Watch();
   void Pump();
   void Heartbeat();

@@ -85,8 +85,6 @@ Call::Call(RpcContext& context, std::string_view method, grpc::CallbackServerCon
   context_.metrics->RpcStarted(method_);
 }
 
-Call::~Call() = default;
-
 bool Call::Open() {
   self_ = shared_from_this();
   traceparent_ = TraceparentOf(*rpc_);

@@ -40,7 +40,7 @@ inline constexpr std::chrono::seconds kUnreadEnd(60);
 // mutex_ held; after closed_ is set none of them is called any more.
 class Call : public std::enable_shared_from_this<Call> {
  public:
-  virtual ~Call();
+  virtual ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 

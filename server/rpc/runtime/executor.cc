@@ -6,15 +6,6 @@
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
-namespace {
-
-absl::Status TooManyCalls(int64_t most) {
-  return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
-                      "calls of one caller that wait for a thread must be at most %d; there are %d",
-                      most, most);
-}
-
-}  // namespace
 
 Executor::Executor(int threads_per_caller, int64_t max_new)
     : threads_per_caller_(std::max(1, threads_per_caller)),
@@ -39,7 +30,12 @@ absl::StatusOr<Executor::TaskId> Executor::Post(std::string_view caller, Entry e
   Share& share = found != shares_.end() ? found->second : shares_[std::string(caller)];
   share.caller = caller;
   if (entry == Entry::kNew) {
-    if (share.queued_new >= max_new_) return TooManyCalls(max_new_);
+    if (share.queued_new >= max_new_) {
+      return RefuseForNow(
+          absl::StatusCode::kResourceExhausted, "TOO_MANY_CALLS",
+          "calls of one caller that wait for a thread must be at most %d; there are %d", max_new_,
+          max_new_);
+    }
     ++share.queued_new;
   }
   const TaskId id = next_id_++;

@@ -58,15 +58,14 @@ void ReactorRegistry::CloseAll() {
   for (const auto& [key, call] : Snapshot()) call->Close(DrainingError());
 }
 
-bool ReactorRegistry::WaitUntilEmpty(absl::Duration timeout) {
+void ReactorRegistry::WaitUntilEmpty(absl::Duration timeout) {
   const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
   MutexLock lock(mutex_);
   while (!calls_.empty()) {
     const auto left = end - std::chrono::steady_clock::now();
-    if (left <= std::chrono::nanoseconds::zero()) return false;
+    if (left <= std::chrono::nanoseconds::zero()) return;
     changed_.WaitFor(mutex_, left);
   }
-  return true;
 }
 
 bool ReactorRegistry::draining() const {

@@ -41,8 +41,8 @@ class ReactorRegistry {
   void Tick();
   // Finishes every call, and from now on every new one.
   void CloseAll();
-  // False when there are still calls after `timeout`.
-  bool WaitUntilEmpty(absl::Duration timeout);
+  // Returns after `timeout` where there are still calls.
+  void WaitUntilEmpty(absl::Duration timeout);
 
   bool draining() const;
   int64_t size() const;

@@ -1,11 +1,8 @@
 #include "server/rpc/runtime/tenant_view.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "sparsefw/options.h"
-#include "sparsefw/reason.h"
 
 namespace sparsefw::server {
 bool UploadVisible(TensorStore& store, std::string_view tenant, std::string_view name) {
@@ -18,8 +15,7 @@ bool TensorVisible(TensorStore& store, std::string_view tenant, std::string_view
   return !tensor.ok() || tensor->owner.tenant == tenant;
 }
 
-absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant,
-                                        JobSpec* spec) {
+HiddenInputs HideInputs(TensorStore& store, std::string_view tenant, JobSpec* spec) {
   HiddenInputs hidden;
   const std::pair<const char*, std::string*> inputs[] = {
       {"weight", &spec->weight},
@@ -27,8 +23,7 @@ absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view ten
       {"warm_start.saliency", &spec->warm_saliency},
       {"warm_start.mask", &spec->warm_mask}};
   for (const auto& [field, name] : inputs) {
-    if (name->empty()) continue;
-    if (TensorVisible(store, tenant, *name)) continue;
+    if (name->empty() || TensorVisible(store, tenant, *name)) continue;
     hidden.emplace(field, std::exchange(*name, std::string(kInvisibleName)));
   }
   return hidden;

@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "server/rpc/runtime/rpc_context.h"
 #include "sparsefw/reason.h"
-#include "sparsefw/status_macros.h"
 
 namespace sparsefw::server {
 
@@ -32,7 +31,7 @@ bool TensorVisible(TensorStore& store, std::string_view tenant, std::string_view
 // Names of other tenants' tensors, by the field of the job that held them.
 using HiddenInputs = std::map<std::string, std::string, std::less<>>;
 // Takes other tenants' tensors out of the spec.
-absl::StatusOr<HiddenInputs> HideInputs(TensorStore& store, std::string_view tenant, JobSpec* spec);
+HiddenInputs HideInputs(TensorStore& store, std::string_view tenant, JobSpec* spec);
 // Puts the client's own name back into an error about kInvisibleName.
 absl::Status WithHiddenName(const HiddenInputs& hidden, const absl::Status& status);
 
@@ -84,7 +83,7 @@ auto WithJob(JobManager& jobs, std::string_view tenant, std::string_view name, U
 template <typename Use>
 auto WithInputs(TensorStore& store, std::string_view tenant, JobSpec spec, Use use)
     -> decltype(use(spec)) {
-  SPARSEFW_ASSIGN_OR_RETURN(const HiddenInputs hidden, HideInputs(store, tenant, &spec));
+  const HiddenInputs hidden = HideInputs(store, tenant, &spec);
   SetShrinkage(store, &spec);
   decltype(use(spec)) result = use(spec);
   if (hidden.empty() || internal::StatusOf(result).ok()) return result;

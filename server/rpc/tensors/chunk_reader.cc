@@ -10,7 +10,6 @@
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/slice.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/runtime/rpc_context.h"
 #include "server/rpc/runtime/tenant_view.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"

@@ -30,7 +30,6 @@ class IntakeCall : public Reactor, public Call {
       return Close(status);
     }
     strand_->SetCaller(sharer());
-    Opened();
     Read();
   }
 
@@ -78,8 +77,6 @@ class IntakeCall : public Reactor, public Call {
              Executor* executor)
       : Call(context, method, rpc), strand_(std::make_shared<Strand>(executor)) {}
 
-  // Called before the first message; tenant() is known.
-  virtual void Opened() {}
   // Bytes of tensors in the message.
   virtual int64_t DataBytes(const Request& request) const = 0;
   // An error ends the call.

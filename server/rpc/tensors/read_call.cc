@@ -1,6 +1,5 @@
 #include "server/rpc/tensors/read_call.h"
 
-#include <optional>
 #include <utility>
 
 namespace sparsefw::server {

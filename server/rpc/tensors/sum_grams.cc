@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <set>
 #include <span>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fingerprint.h"
@@ -161,14 +158,13 @@ absl::StatusOr<std::optional<TensorInfo>> GramSum::Begin(const Owner& owner,
 // bytes that any of them would write.
 absl::Status GramSum::SumBlock() {
   const TensorSpec& spec = upload_->spec;
-  const bool wide = spec.dtype == DType::kF64;
   const int64_t row_bytes = spec.cols * static_cast<int64_t>(SizeOf(spec.dtype));
   const int64_t rows = std::min(RowsAtOnce(parts_), spec.rows - row_);
   sum_.resize(static_cast<size_t>(rows * spec.cols));
   SumRows(parts_, row_, sum_);
   SPARSEFW_RETURN_IF_ERROR(CheckGramRows(sum_, row_, spec.cols, spec.dtype));
   std::span<const std::byte> bytes = std::as_bytes(std::span(sum_));
-  if (!wide) {
+  if (spec.dtype != DType::kF64) {
     narrow_.assign(sum_.begin(), sum_.end());
     bytes = std::as_bytes(std::span(narrow_));
   }

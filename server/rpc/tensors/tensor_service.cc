@@ -69,12 +69,9 @@ absl::StatusOr<v1::ListUploadsResponse> ListUploads(RpcContext& context, const U
 }  // namespace
 
 TensorServiceImpl::TensorServiceImpl(RpcContext& context) {
-  AddStreams(context);
-  AddUploadCalls(context);
-  AddTensorCalls(context);
-}
-
-void TensorServiceImpl::AddStreams(RpcContext& context) {
+  Executor* const data = &context.threads->data;
+  const auto upload = [](auto&&... arguments) { return WithUpload(arguments...); };
+  const auto tensor = [](auto&&... arguments) { return WithTensor(arguments...); };
   AddClientStream<v1::WriteTensorRequest, v1::WriteTensorResponse>(
       "/sparsefw.v1.TensorService/WriteTensor",
       [&context](grpc::CallbackServerContext* rpc, v1::WriteTensorResponse* response) {
@@ -90,22 +87,12 @@ void TensorServiceImpl::AddStreams(RpcContext& context) {
   AddBidi<grpc::ByteBuffer, grpc::ByteBuffer>(
       "/sparsefw.v1.TensorService/ReadTensor",
       [&context](grpc::CallbackServerContext* rpc) { return StartCall<ReadCall>(context, rpc); });
-}
-
-void TensorServiceImpl::AddUploadCalls(RpcContext& context) {
-  Executor* const data = &context.threads->data;
-  const auto with = [](auto&&... arguments) { return WithUpload(arguments...); };
   AddUnary(context, "/sparsefw.v1.TensorService/CreateUpload", data, &CreateUpload);
   AddNamed<v1::GetUploadRequest, v1::Upload>(context, "/sparsefw.v1.TensorService/GetUpload", data,
-                                             context.tensors, with, &TensorStore::GetUpload);
+                                             context.tensors, upload, &TensorStore::GetUpload);
   AddUnary(context, "/sparsefw.v1.TensorService/ListUploads", data, &ListUploads);
   AddNamed<v1::DeleteUploadRequest, Empty>(context, "/sparsefw.v1.TensorService/DeleteUpload", data,
-                                           context.tensors, with, &TensorStore::DeleteUpload);
-}
-
-void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
-  Executor* const data = &context.threads->data;
-  const auto with = [](auto&&... arguments) { return WithTensor(arguments...); };
+                                           context.tensors, upload, &TensorStore::DeleteUpload);
   AddUnary<v1::SumGramsRequest, v1::Tensor>(
       context, "/sparsefw.v1.TensorService/SumGrams", &context.threads->sums,
       [&context, sum = std::shared_ptr<GramSum>()](const UnaryCaller& caller,
@@ -114,10 +101,10 @@ void TensorServiceImpl::AddTensorCalls(RpcContext& context) {
         return sum->Step(caller.tenant, caller.ended);
       });
   AddNamed<v1::GetTensorRequest, v1::Tensor>(context, "/sparsefw.v1.TensorService/GetTensor", data,
-                                             context.tensors, with, &TensorStore::GetTensor);
+                                             context.tensors, tensor, &TensorStore::GetTensor);
   AddUnary(context, "/sparsefw.v1.TensorService/ListTensors", data, &ListTensors);
   AddNamed<v1::DeleteTensorRequest, Empty>(context, "/sparsefw.v1.TensorService/DeleteTensor", data,
-                                           context.tensors, with, &TensorStore::DeleteTensor);
+                                           context.tensors, tensor, &TensorStore::DeleteTensor);
 }
 
 }  // namespace sparsefw::server

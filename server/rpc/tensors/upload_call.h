@@ -27,13 +27,13 @@ class UploadCall final : public IntakeCall<grpc::ServerReadReactor<Request>, Req
  private:
   using Stream = UploadStream<Request, Response>;
 
-  void Opened() override { stream_.SetTenant(this->tenant()); }
   int64_t DataBytes(const Request& request) const override {
     return static_cast<int64_t>(Stream::DataOf(request).size());
   }
   absl::Status Take(const Request& request) override {
     // It stays with the call until its end, when nothing counts the message any more.
     SPARSEFW_RETURN_IF_ERROR(Stream::CheckName(request));
+    stream_.SetTenant(this->tenant());
     if (request.has_upload()) this->AddSubject({"", request.upload()});
     SPARSEFW_ASSIGN_OR_RETURN(std::optional<Response> response, stream_.Take(request));
     if (response.has_value()) Complete(*std::move(response));

@@ -1,7 +1,5 @@
 #include "server/tensors/store/budget.h"
 
-#include <utility>
-
 namespace sparsefw::server {
 
 void Budget::Reservation::ShrinkTo(int64_t amount) {

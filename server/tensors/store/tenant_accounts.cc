@@ -1,7 +1,6 @@
 #include "server/tensors/store/tenant_accounts.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,20 +10,11 @@
 
 namespace sparsefw::server {
 
-TenantAccounts::Account& TenantAccounts::Find(const std::string& tenant) {
-  Account& account = accounts_[tenant];
-  if (account.bytes == nullptr) {
-    account.bytes = Budget::Create(std::numeric_limits<int64_t>::max());
-    account.places = Budget::Create(std::numeric_limits<int64_t>::max());
-  }
-  return account;
-}
-
 absl::StatusOr<Budget::Reservation> TenantAccounts::Reserve(const std::string& tenant,
                                                             int64_t bytes) {
   const std::optional<int64_t> limit = LimitsFor(limits_of_, tenant).max_tensor_bytes;
   MutexLock lock(mutex_);
-  Budget& budget = *Find(tenant).bytes;
+  Budget& budget = *accounts_[tenant].bytes;
   if (!limit.has_value()) return budget.Adopt(bytes);
   if (auto reservation = budget.TryReserve(bytes, *limit)) return *std::move(reservation);
   const int64_t used = budget.used();
@@ -38,7 +28,7 @@ absl::StatusOr<Budget::Reservation> TenantAccounts::Reserve(const std::string& t
 
 Budget::Reservation TenantAccounts::Adopt(const std::string& tenant, int64_t bytes) {
   MutexLock lock(mutex_);
-  return Find(tenant).bytes->Adopt(bytes);
+  return accounts_[tenant].bytes->Adopt(bytes);
 }
 
 absl::Status TenantAccounts::CheckPlaces(const std::string& tenant, int64_t own,
@@ -71,7 +61,7 @@ absl::Status TenantAccounts::CheckPlaces(const std::string& tenant, int64_t own,
 absl::StatusOr<Budget::Reservation> TenantAccounts::ReservePlaces(const std::string& tenant,
                                                                   int64_t count) {
   MutexLock lock(mutex_);
-  Budget& own = *Find(tenant).places;
+  Budget& own = *accounts_[tenant].places;
   SPARSEFW_RETURN_IF_ERROR(CheckPlaces(tenant, own.used(), count));
   // Checked, and places are taken under the lock only.
   Budget::Reservation places = places_->Adopt(count);
@@ -82,14 +72,14 @@ absl::StatusOr<Budget::Reservation> TenantAccounts::ReservePlaces(const std::str
 Budget::Reservation TenantAccounts::AdoptPlaces(const std::string& tenant, int64_t count) {
   MutexLock lock(mutex_);
   Budget::Reservation places = places_->Adopt(count);
-  places.Join(Find(tenant).places->Adopt(count));
+  places.Join(accounts_[tenant].places->Adopt(count));
   return places;
 }
 
 absl::Status TenantAccounts::OpenUpload(const std::string& tenant) {
   const std::optional<int64_t> limit = LimitsFor(limits_of_, tenant).max_uploads;
   MutexLock lock(mutex_);
-  int64_t& uploads = Find(tenant).uploads;
+  int64_t& uploads = accounts_[tenant].uploads;
   if (limit.has_value() && uploads >= *limit) {
     return QuotaExceeded(
         "QUOTA_UPLOADS", "max-uploads", *limit, uploads, *limit > 0,
@@ -103,12 +93,12 @@ absl::Status TenantAccounts::OpenUpload(const std::string& tenant) {
 
 void TenantAccounts::AdoptUpload(const std::string& tenant) {
   MutexLock lock(mutex_);
-  ++Find(tenant).uploads;
+  ++accounts_[tenant].uploads;
 }
 
 void TenantAccounts::CloseUpload(const std::string& tenant) {
   MutexLock lock(mutex_);
-  --Find(tenant).uploads;
+  --accounts_[tenant].uploads;
 }
 
 void TenantAccounts::DropEmpty() {

@@ -3,6 +3,7 @@
 #define SPARSEFW_SERVER_TENSORS_STORE_TENANT_ACCOUNTS_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,14 +50,13 @@ class TenantAccounts {
 
  private:
   struct Account {
-    std::shared_ptr<Budget> bytes;
-    std::shared_ptr<Budget> places;
+    std::shared_ptr<Budget> bytes = Budget::Create(std::numeric_limits<int64_t>::max());
+    std::shared_ptr<Budget> places = Budget::Create(std::numeric_limits<int64_t>::max());
     int64_t uploads = 0;
   };
   // Whether a tenant that has `own` places may have `count` more.
   absl::Status CheckPlaces(const std::string& tenant, int64_t own, int64_t count) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Account& Find(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const LimitsOfTenant limits_of_;
   const std::shared_ptr<Budget> places_;  // of all tenants

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "server/failpoint/failpoint.h"
 #include "server/identity/random_hex.h"
 #include "server/tensors/tensor_spec.h"
@@ -73,10 +72,6 @@ class GramContent final : public UploadContent {
     info.spec = ResultSpec(spec_, saved_.committed);
     info.gram = spec_;
     info.committed_tokens = saved_.committed;
-  }
-
-  ReasonMetadata Progress() const override {
-    return {{"committed_tokens", absl::StrFormat("%d", saved_.committed)}};
   }
 
   absl::Status Prepare() override {

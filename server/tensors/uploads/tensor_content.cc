@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
 #include "server/tensors/uploads/upload_content.h"
 #include "sparsefw/crc32c.h"
 #include "sparsefw/status_macros.h"
@@ -24,10 +23,6 @@ class TensorContent final : public UploadContent {
     info.spec = spec_;
     info.committed_size = saved_.committed;
     info.committed_crc32c = saved_.crc32c;
-  }
-
-  ReasonMetadata Progress() const override {
-    return {{"committed_size", absl::StrFormat("%d", saved_.committed)}};
   }
 
   absl::Status Prepare() override {

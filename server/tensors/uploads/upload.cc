@@ -114,12 +114,6 @@ absl::Status Upload::Save() {
   return absl::OkStatus();
 }
 
-absl::Status Upload::Restart() {
-  if (recorded_) SPARSEFW_RETURN_IF_ERROR(store_->RecordProgress(*this, UploadProgress()));
-  content_->Restart();
-  return absl::OkStatus();
-}
-
 // A client is not told of what cannot be recorded, and sends it again.
 absl::Status Upload::WithProgress(absl::Status status) {
   Save().IgnoreError();
@@ -133,7 +127,6 @@ UploadInfo Upload::Describe() const {
   UploadInfo info;
   content_->Describe(info);
   info.name = name();
-  info.owner = origin_.owner;
   info.create_time = create_time_;
   info.expire_time = expire_time();
   return info;
@@ -209,7 +202,10 @@ absl::StatusOr<TensorInfo> Upload::Finish(std::optional<uint32_t> total_crc32c) 
   SPARSEFW_RETURN_IF_ERROR(CheckOpen());
   const bool wrong = total_crc32c.has_value() && content_->IsWrong(*total_crc32c);
   absl::StatusOr<FinishedContent> finished = content_->Finish(total_crc32c);
-  if (wrong) SPARSEFW_RETURN_IF_ERROR(Restart());
+  if (wrong) {
+    if (recorded_) SPARSEFW_RETURN_IF_ERROR(store_->RecordProgress(*this, UploadProgress()));
+    content_->Restart();
+  }
   if (!finished.ok()) return WithProgress(std::move(finished).status());
   Failpoint("upload.finished");
   absl::StatusOr<TensorInfo> info = store_->Publish(*this, *content_, *finished);

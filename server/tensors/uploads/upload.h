@@ -71,7 +71,6 @@ class Upload {
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Save() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Restart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   UploadInfo Describe() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WithProgress(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

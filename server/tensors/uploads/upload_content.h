@@ -60,7 +60,10 @@ class UploadContent {
   // Fills in spec, gram and the committed fields, as they are saved.
   virtual void Describe(UploadInfo& info) const = 0;
   // Metadata of every error, from which the client resumes; as it is saved.
-  virtual ReasonMetadata Progress() const = 0;
+  ReasonMetadata Progress() const {
+    return {{kind() == UploadKind::kGram ? "committed_tokens" : "committed_size",
+             std::to_string(saved_.committed)}};
+  }
 
   // Takes room on the disk and in memory. Called once, first; or Recover.
   virtual absl::Status Prepare() = 0;

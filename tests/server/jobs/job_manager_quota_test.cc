@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/jobs/kept_bytes.h"
+#include "server/jobs/job_store.h"
 #include "sparsefw/reason.h"
 #include "tests/server/jobs/job_test_util.h"
 

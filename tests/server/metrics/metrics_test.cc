@@ -12,9 +12,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
-#include "prometheus/text_serializer.h"
 #include "sparsefw/reason.h"
 
 namespace sparsefw::server {
@@ -23,19 +20,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Scrape(const Metrics& metrics) {
-  std::vector<prometheus::MetricFamily> families;
-  for (const auto& collectable : metrics.collectables()) {
-    for (auto& family : collectable->Collect()) families.push_back(std::move(family));
-  }
-  return prometheus::TextSerializer().Serialize(families);
-}
-
 class MetricsTest : public ::testing::Test {
  protected:
   // The value of the series, as text; "" when there is none.
   std::string Value(const std::string& series) const {
-    std::istringstream lines(Scrape(*metrics_));
+    std::istringstream lines(metrics_->Text());
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
     }
@@ -102,7 +91,7 @@ TEST_F(MetricsTest, UnknownMethodsCodesAndReasonsShareOneSeries) {
   EXPECT_EQ(Value("sparsefw_rpc_duration_seconds_count{code=\"UNKNOWN\",method=\"other\"}"), "3");
   EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"other\"}"), "3");
   EXPECT_EQ(Value("sparsefw_chunks_rejected_total{reason=\"CHECKSUM_MISMATCH\"}"), "1");
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("GetJob2")));
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr("GetJob2")));
 }
 
 TEST_F(MetricsTest, CountsBytesBeyond32Bits) {
@@ -171,7 +160,7 @@ TEST_F(MetricsTest, CountsRefusalsByReasonElseByCode) {
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"QUEUE_FULL\"}"), "1");
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"RESOURCE_EXHAUSTED\"}"), "1");
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"UNAUTHENTICATED\"}"), "1");
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_rpc_refused_total{reason=\"CANCELLED")));
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr("sparsefw_rpc_refused_total{reason=\"CANCELLED")));
 }
 
 TEST_F(MetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
@@ -183,7 +172,7 @@ TEST_F(MetricsTest, JobsWithoutAResultCountAsFinishedOnly) {
   EXPECT_EQ(Value("sparsefw_jobs_finished_total{method=\"sparsefw\",reason=\"DEADLINE_EXCEEDED\","
                   "state=\"failed\"}"),
             "1");
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_job_iterations_count{")));
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr("sparsefw_job_iterations_count{")));
 }
 
 // What is not known is not 0.
@@ -275,9 +264,9 @@ TEST_F(MetricsTest, GaugesAreComputedAtEveryScrape) {
 TEST_F(MetricsTest, GpusHaveTheReadingsThatAreKnown) {
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_gpu_")));
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr("sparsefw_gpu_")));
   gauges.gpus = {{.device = "cuda:0"}};
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr("sparsefw_gpu_")));
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr("sparsefw_gpu_")));
 
   gauges.gpus = {{.device = "cuda:0",
                   .memory = GpuSample::Memory{.used_bytes = 2'000'000, .total_bytes = 8'000'000},
@@ -286,7 +275,7 @@ TEST_F(MetricsTest, GpusHaveTheReadingsThatAreKnown) {
                   .power_watts = 123.5},
                  {.device = "cuda:1", .temperature_celsius = 0}};
   std::string lines;
-  std::istringstream scrape(Scrape(*metrics_));
+  std::istringstream scrape(metrics_->Text());
   for (std::string line; std::getline(scrape, line);) {
     if (line.starts_with("sparsefw_gpu_")) lines += line + "\n";
   }
@@ -345,7 +334,7 @@ TEST_F(MetricsTest, PromtoolFindsNothingToCriticise) {
   metrics_->JobAccepted(ExampleJob());
   metrics_->JobStarted(ExampleJob());
   metrics_->JobEnded(ExampleJob());
-  const std::string text = Scrape(*metrics_);
+  const std::string text = metrics_->Text();
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 1000);
 
   if (std::system("command -v promtool > /dev/null") != 0) {
@@ -370,7 +359,7 @@ TEST_F(MetricsTest, ExpiryOfTheCertificate) {
   constexpr char kName[] = "sparsefw_tls_certificate_expiry_timestamp_seconds";
   Gauges gauges;
   metrics_->SetGauges([&gauges] { return gauges; });
-  EXPECT_THAT(Scrape(*metrics_), Not(HasSubstr(kName))) << "plain text has none";
+  EXPECT_THAT(metrics_->Text(), Not(HasSubstr(kName))) << "plain text has none";
   gauges.tls_certificate_expiry = absl::FromUnixSeconds(1'999'999'999);
   EXPECT_EQ(Value(kName), "1999999999");
 }

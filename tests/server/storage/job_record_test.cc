@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "server/fields/option_fields.h"
-#include "server/jobs/kept_bytes.h"
+#include "server/jobs/job_store.h"
 #include "sparsefw/options.h"
 #include "sparsefw/reason.h"
 #include "sparsefw/storage/v1/job_record.pb.h"

@@ -1,10 +1,11 @@
 // Stores of jobs: jobs, requests, what is counted.
+#include "server/jobs/job_store.h"
+
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "server/jobs/kept_bytes.h"
 #include "tests/server/storage/job_store_fixture.h"
 
 namespace sparsefw::server {

@@ -1,11 +1,10 @@
 // What jobs count for beside what the database really takes.
-#include "server/jobs/kept_bytes.h"
-
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
+#include "server/jobs/job_store.h"
 #include "server/storage/connection.h"
 #include "server/storage/database.h"
 #include "server/storage/sqlite_stores.h"

@@ -136,7 +136,7 @@ TEST_F(CreateUploadTest, RequestIdsAreATenantsOwn) {
   const auto theirs = store_->CreateUpload(WeightOf(12), "r1", (Owner{"acme", "alice"}));
   ASSERT_THAT(theirs, IsOk());
   EXPECT_NE(NameOf(theirs), mine.name);
-  EXPECT_EQ(std::get<UploadInfo>(*theirs).owner, (Owner{"acme", "alice"}));
+  EXPECT_EQ(*store_->OwnerOfUpload(NameOf(theirs)), (Owner{"acme", "alice"}));
   EXPECT_EQ(NewUpload(WeightOf(10), "r1").name, mine.name);
   SPARSEFW_ASSERT_OK(store_->DeleteUpload(mine.name));
   EXPECT_EQ(NameOf(store_->CreateUpload(WeightOf(12), "r1", (Owner{"acme", "alice"}))),

@@ -69,7 +69,7 @@ TEST_F(DurableUploadsTest, WhatWasAcknowledgedSurvivesAKill) {
   EXPECT_EQ(found.committed_size, 4);
   EXPECT_EQ(found.committed_crc32c, Crc("abcd"));
   EXPECT_EQ(found.spec, upload.spec);
-  EXPECT_EQ(found.owner, kAlice);
+  EXPECT_EQ(*store_->OwnerOfUpload(found.name), kAlice);
   EXPECT_EQ(found.create_time, upload.create_time);
   EXPECT_EQ(store_->usage().used_bytes, 10);
   EXPECT_EQ(NewUpload(WeightOf(10), "r1").name, upload.name);

@@ -1,4 +1,4 @@
-#include "server/metrics/gauge_collector.h"
+#include "server/metrics/gauges.h"
 
 #include <iterator>
 #include <optional>
@@ -210,20 +210,8 @@ std::vector<prometheus::MetricFamily> Traffic(const Gauges& now) {
 
 }  // namespace
 
-void GaugeCollector::Set(std::function<Gauges()> compute) {
-  MutexLock lock(mutex_);
-  compute_ = std::move(compute);
-}
-
-std::vector<prometheus::MetricFamily> GaugeCollector::Collect() const {
-  std::function<Gauges()> compute;
-  {
-    MutexLock lock(mutex_);
-    compute = compute_;
-  }
-  if (!compute) return {};
-  const Gauges now = compute();
-  std::vector<prometheus::MetricFamily> families = JobsAndTensors(now);
+std::vector<MetricFamily> FamiliesOf(const Gauges& now) {
+  std::vector<MetricFamily> families = JobsAndTensors(now);
   absl::c_move(Traffic(now), std::back_inserter(families));
   if (now.tls_certificate_expiry.has_value()) {
     families.push_back(Gauge("sparsefw_tls_certificate_expiry_timestamp_seconds",
