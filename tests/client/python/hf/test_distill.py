@@ -105,6 +105,19 @@ def test_steps_that_do_harm_are_taken_back(client, folder):
         assert torch.equal(value, again.get_parameter(name)), name
 
 
+@pytest.mark.parametrize(("after", "kept"), [(1.05, "end"), (1.2, "start")])
+def test_a_little_more_divergence_on_few_sequences_is_no_harm(client, monkeypatch, after, kept):
+    measure, values = distill.divergence, [after, 1.0]
+
+    def fixed(logits, wanted, gradient=False):
+        return measure(logits, wanted, gradient) if gradient else (values.pop(), None)
+
+    monkeypatch.setattr(distill, "divergence", fixed)
+    record = prune(tiny.make("llama"), client, distill={"epochs": 1}).distillation
+    assert record["kept"] == kept
+    assert record["divergence_after"] == (after if kept == "end" else 1.0)
+
+
 @pytest.mark.parametrize(
     ("dtype", "block"),
     [(torch.float32, r"layers\.1\."), (torch.bfloat16, r"layers\.1\."), (torch.float32, r"layers\.1\..*proj")])
