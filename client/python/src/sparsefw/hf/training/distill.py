@@ -32,8 +32,8 @@ from sparsefw.hf.training.steps import (
     multiplies_bfloat16,
 )
 
-# The start is kept where the end's divergence is this much higher. A little more on the few sequences that are held
-# back says nothing: the end was better on other text all the same (docs/adr/0049).
+# The start is kept where the end's divergence is this much higher. A little more on the few sequences that
+# are held back says nothing: the end was better on other text all the same (docs/adr/0049).
 _HARM: Final = 1.1
 # Positions whose distributions are held at a time: [positions, vocabulary] of float32.
 _POSITIONS: Final = 256
