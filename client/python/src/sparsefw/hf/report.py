@@ -217,7 +217,7 @@ def _refined(blocks: list[dict[str, Any]]) -> str:
 
 def _distilled(record: dict[str, Any]) -> str:
     before, after = record["divergence_before"], record["divergence_after"]
-    end = "" if record["kept"] == "end" else "; the steps did not help and were taken back"
+    end = "" if record["kept"] == "end" else "; the steps did harm and were taken back"
     return (
         f"model distilled in {record['seconds']:.1f} s: divergence from the dense model on held-back "
         f"sequences {before:.4f} nats a token before, {after:.4f} after{end}"

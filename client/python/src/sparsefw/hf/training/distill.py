@@ -187,13 +187,13 @@ def distill(
         run.write()
         after = held_divergence()
         on_epoch(epoch, after)
-    helps = after < _HARM * before
-    if not helps:
+    harms = not after < _HARM * before
+    if harms:
         run.restore()
     return {
         "divergence_before": before,
-        "divergence_after": after if helps else before,
-        "kept": "end" if helps else "start",
+        "divergence_after": before if harms else after,
+        "kept": "start" if harms else "end",
         "epochs": settings.epochs,
         "sequences": len(trained),
         "held_back": len(held),
