@@ -18,6 +18,7 @@ from pathlib import Path
 import byte_model
 import inputs
 import processor
+import search
 import settings
 import torch
 import transformers
@@ -72,8 +73,16 @@ def commits_of(state, made_by):
 
 def forget(state):
     shutil.rmtree(state, ignore_errors=True)
-    for suffix in (".commits", ".seconds"):
+    for suffix in (".commits", ".seconds", ".search"):
         state.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def searched(state, *of_search):
+    """What search.find returns, kept beside the state for an interrupted run."""
+    path = state.with_suffix(".search")
+    if not path.exists():
+        write(path, search.find(*of_search))
+    return json.loads(path.read_text())
 
 
 def one(model_folder, tokenizer, folder, scale, name, options, server, state, made_by):
@@ -83,9 +92,13 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state, ma
     texts = inputs.texts(folder, options.pop("draw", 0))
     commits = commits_of(state, made_by)
     started = time.monotonic()
-    model = load(model_folder)
+    model, of_search = load(model_folder), {}
     # Not in the folder of the state: that must be new or a run's own.
     with processor.Counter(server, state.with_suffix(".seconds")) as counter:
+        if options.get("allocation") == "search":
+            of_search = searched(state, model, tokenizer, texts["calibration"], server, scale, options)
+            del options["search"]
+            options["allocation"] = of_search["allocation"]
         report = prune_model(
             model, tokenizer, data=texts["calibration"], server=server.address, state_dir=state,
             progress=False, **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
@@ -95,7 +108,7 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state, ma
         "perplexity": evaluate(model, tokenizer, texts, scale),
         "resumed": resumed, "prune_seconds": pruned - started, "processor_seconds": counter.seconds,
         "evaluate_seconds": time.monotonic() - pruned, "threads": torch.get_num_threads(),
-        "load": os.getloadavg()[0], **report.to_dict()}
+        "load": os.getloadavg()[0], **({"search": of_search} if of_search else {}), **report.to_dict()}
 
 
 def dense(model_folder, tokenizer, folder, scale, made_by):

@@ -39,11 +39,26 @@ PRESETS = {
         "refinement": {"epochs": 16, **STEPS},
         "distillation": {"epochs": 8, "learning_rate": 2e-4, "held_back": 0.0625}},
 }
+# How search.py divides them: levels around the sparsity, blocks of a group, iterations of a level's mask, and
+# the held-back sequences that judge.
+SEARCH = {"levels": [-0.1, -0.05, 0.0, 0.05, 0.1], "blocks": 5, "iterations": 20, "sequences": 4}
 # How the weights to remove are divided among the matrices.
 ALLOCATIONS = {
     "uniform": {},
     "OWL": {"allocation": "owl"},
     "loss curve": {"allocation": "loss-curve"},
+    "search": {"allocation": "search", "search": SEARCH},
+}
+# Where gradient steps are taken: blocks one after the other, the whole model, or both. Within a time they
+# take about equal seconds.
+TRAININGS = {
+    "short": {
+        "blocks, 4 epochs": (4, None),
+        "whole model, 3 epochs": (None, 3)},
+    "long": {
+        "blocks, 16 epochs": (16, None),
+        "whole model, 12 epochs": (None, 12),
+        "blocks, 4 epochs, then whole model, 9": (4, 9)},
 }
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
@@ -82,6 +97,7 @@ class Scale:
     blocks: int | None = None  # the first ones are pruned, the others dense; None: all, of every method
     layers: bool = False  # single layers: LAYER_METHODS at every one of sample_counts
     allocations: tuple[tuple[str, str], ...] = ()  # ALLOCATIONS alone, of (pattern, preset)
+    trainings: str = ""  # TRAININGS alone, of this pattern
 
 
 SMALL = Scale(
@@ -107,10 +123,11 @@ ALLOCATION = Scale("allocation", 16, 512, 64, 200, (), allocations=(
     ("50 % per-row", "balanced"), ("60 % per-row", "balanced"), ("70 % per-row", "balanced"),
     ("60 % unstructured", "balanced"), ("60 % per-row", "best")))
 ALLOCATION_BYTES = dataclasses.replace(ALLOCATION, name="allocation-bytes", model="bytes")
+TRAINING = Scale("training", 16, 512, 64, 200, (), trainings="60 % per-row")
 SCALES = {
     "quick": QUICK, "small": SMALL, "patterns": PATTERNS_OF_PAPERS, "gemma": GEMMA, "main": MAIN,
     "full": FULL, "layers": LAYERS, "layers-bytes": LAYERS_BYTES, "allocation": ALLOCATION,
-    "allocation-bytes": ALLOCATION_BYTES}
+    "allocation-bytes": ALLOCATION_BYTES, "training": TRAINING}
 
 
 def of_layers(samples: int, pattern: str, method: str) -> str:
@@ -123,12 +140,21 @@ def of_allocation(pattern: str, preset: str) -> str:
     return pattern if preset == "balanced" else f"{pattern}, preset {preset}"
 
 
+def is_grouped(scale: Scale) -> bool:
+    """Whether its runs are compared within the groups of `groups`."""
+    return bool(scale.layers or scale.allocations or scale.trainings)
+
+
 def groups(scale: Scale) -> dict[str, dict[str, str]]:
     """Runs that are compared with the first of their group: {its label: {method: name of the run}}."""
     if scale.allocations:
         return {
             what: {how: f"{what}, {how}" for how in ALLOCATIONS}
             for what in (of_allocation(*one) for one in scale.allocations)}
+    if scale.trainings:
+        return {
+            f"{scale.trainings}, {time}": {how: f"{scale.trainings}, {time}, {how}" for how in some}
+            for time, some in TRAININGS.items()}
     found = {
         f"{samples * scale.sequence_length:,}, {pattern}": {
             method: of_layers(samples, pattern, method) for method in scale.methods}
@@ -181,6 +207,16 @@ def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
     return {what: runs for what, runs in found.items() if runs}
 
 
+def training(blocks: int | None, whole: int | None) -> dict[str, Any]:
+    """Jobs of the preset fast, then so many epochs of refinement and of distillation."""
+    distillation = PRESETS["best"]["distillation"]
+    assert isinstance(distillation, dict)
+    return {
+        "preset": "fast",
+        "refine_blocks": {"epochs": blocks, **STEPS} if blocks else False,
+        "distill": {**distillation, "epochs": whole} if whole else False}
+
+
 def drawn(name: str, draw: int) -> str:
     """The name of a run with another draw of calibration articles."""
     return f"{name}, articles {draw}"
@@ -194,6 +230,11 @@ def runs(scale: Scale) -> dict[str, dict[str, Any]]:
         return {
             f"{of_allocation(pattern, preset)}, {how}": {**PATTERNS[pattern], "preset": preset, **options}
             for pattern, preset in scale.allocations for how, options in ALLOCATIONS.items()
+        }
+    if scale.trainings:
+        return {
+            f"{scale.trainings}, {time}, {how}": {**PATTERNS[scale.trainings], **training(*epochs)}
+            for time, some in TRAININGS.items() for how, epochs in some.items()
         }
     found: dict[str, dict[str, Any]] = {}
     for pattern in scale.patterns:

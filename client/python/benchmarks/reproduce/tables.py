@@ -20,6 +20,11 @@ SHOWN = ("Wanda", "SparseGPT", "preset fast", "preset balanced", "preset best")
 PRESETS = ("preset fast", "preset balanced", "preset best")
 REFINED = tuple(name for name in settings.METHODS if name.endswith(", refined"))
 COMPARED = (("ALPS", PRESETS), ("preset balanced", REFINED))
+# The first columns of a table of groups, of scales with (allocations, trainings).
+HEADS = {
+    (True, False): ("pattern", "allocation"),
+    (False, True): ("pattern, time", "gradient steps on"),
+    (False, False): ("tokens, pattern", "method")}
 # (method, its scale) beside (method, its scale): time for more samples, or for more training.
 SAMPLES_OR_TRAINING = (
     (("preset balanced", "small"), ("ALPS", "main")),
@@ -223,12 +228,14 @@ def reductions(runs):
 def table_groups(runs, scale):
     """Perplexity of the runs of each group, every one against the first."""
     texts = list(runs["dense"]["perplexity"])
-    what = ("pattern", "allocation") if scale.allocations else ("tokens, pattern", "method")
+    what = HEADS[bool(scale.allocations), bool(scale.trainings)]
     groups = settings.groups(scale)
-    first = next(iter(next(iter(groups.values()))))
-    heads = [part for text in texts for part in (text, f"against {first}")]
+    firsts = {next(iter(names)) for names in groups.values()}
+    against_first = f"against {min(firsts)}" if len(firsts) == 1 else "against the first"
+    heads = [part for text in texts for part in (text, against_first)]
     lines = [[*what, *heads, "processor seconds"]]
     for label, names in groups.items():
+        first = next(iter(names))
         base = runs.get(names[first])
         for method, name in names.items():
             run = runs.get(name)
@@ -243,7 +250,7 @@ def table_groups(runs, scale):
 
 def section(runs, scale):
     """What docs/results.md has of a scale."""
-    if scale.layers or scale.allocations:
+    if settings.is_grouped(scale):
         return f"{commits(runs)}\n\n{table_groups(runs, scale)}"
     parts = [commits(runs), *(table_pattern(runs, pattern) for pattern in patterns_of(runs))]
     parts += [table_against(runs, base, methods) for base, methods in COMPARED]
@@ -262,7 +269,7 @@ def section(runs, scale):
 
 def draw(runs, scale, folder):
     """The plots of a scale."""
-    if scale.layers or scale.allocations:
+    if settings.is_grouped(scale):
         return
     if settings.TRACED in runs:
         plot_traces(runs[settings.TRACED], folder / f"iterations-{scale.name}.png")

@@ -88,6 +88,22 @@ def test_allocations_stand_beside_the_uniform_one():
         "| 70 % per-row | OWL | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |"]
 
 
+def test_places_of_gradient_steps_stand_beside_the_first_of_their_time():
+    scale = settings.TRAINING
+    long = "60 % per-row, long, "
+    both = settings.runs(scale)[f"{long}blocks, 4 epochs, then whole model, 9"]
+    assert (both["refine_blocks"]["epochs"], both["distill"]["epochs"], both["preset"]) == (4, 9, "fast")
+    assert settings.runs(scale)[f"{long}whole model, 12 epochs"]["refine_blocks"] is False
+    runs = {"dense": run(5, 6), f"{long}blocks, 16 epochs": run(10, 10), f"{long}whole model, 12 epochs": run(9, 10)}
+    assert tables.section(runs, scale).splitlines()[2:] == [
+        "| pattern, time | gradient steps on | one | against the first | two | against the first "
+        "| processor seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| 60 % per-row, long | blocks, 16 epochs | 10.00 |  | 10.00 |  | 12 |",
+        "| 60 % per-row, long | whole model, 12 epochs | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 "
+        "| +0.0 % [+0.0, +0.0], no difference | 12 |"]
+
+
 def test_draws_of_articles_stand_side_by_side():
     name = "60 % per-row, ALPS"
     runs = {**RUNS, name: run(5, 6), f"{name}, articles 1": run(6, 7), f"{name}, articles 2": run(7, 8)}
