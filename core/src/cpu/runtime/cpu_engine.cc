@@ -52,8 +52,7 @@ absl::Status CpuEngine::StartIn(StateReader* saved) {
     SPARSEFW_ASSIGN_OR_RETURN(iteration_,
                               FrankWolfe<Real>::Restore(layer, start, *saved, context_));
   } else {
-    SPARSEFW_ASSIGN_OR_RETURN(iteration_,
-                              FrankWolfe<Real>::Start(layer, start, context_));
+    SPARSEFW_ASSIGN_OR_RETURN(iteration_, FrankWolfe<Real>::Start(layer, start, context_));
   }
   if (!problem_.reused) layer = nullptr;  // the iteration owns it
   return absl::OkStatus();

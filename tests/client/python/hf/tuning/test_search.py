@@ -9,7 +9,7 @@ import tiny
 import torch
 from sparsefw.hf import data, prune_model
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "client/python/benchmarks/reproduce"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[5] / "client/python/benchmarks/reproduce"))
 
 import byte_model  # noqa: E402
 import search  # noqa: E402
