@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +27,11 @@ from kept_runs import file_of, kept_file, unpack, write
 
 from sparsefw import serve
 from sparsefw.hf import data, evaluate_perplexity, prune_model
+from sparsefw.hf.training.steps import multiplies_bfloat16
+from sparsefw.torch import hold_masks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+import fine_tune
 
 HELD_OUT = ("wikipedia", "handbook")
 
@@ -85,10 +91,20 @@ def searched(state, *of_search):
     return json.loads(path.read_text())
 
 
+def tune_further(model, model_folder, tokenizer, text, scale, how):
+    """The example's steps, on the samples of calibration."""
+    sequences = data.sequences(tokenizer, text, scale.sequence_length, scale.samples)
+    with hold_masks(model):
+        fine_tune.fine_tune(
+            model, sequences, how["epochs"] * len(sequences), rate=how["rate"], dense=load(model_folder),
+            bfloat16=multiplies_bfloat16("cpu"))
+
+
 def one(model_folder, tokenizer, folder, scale, name, options, server, state, made_by):
     """Prunes and evaluates; what is kept."""
     resumed = any(state.glob("block-*"))  # then prune_seconds are those of the last part
     options = dict(options)
+    further = options.pop("fine_tune", None)
     texts = inputs.texts(folder, options.pop("draw", 0))
     commits = commits_of(state, made_by)
     started = time.monotonic()
@@ -102,6 +118,8 @@ def one(model_folder, tokenizer, folder, scale, name, options, server, state, ma
         report = prune_model(
             model, tokenizer, data=texts["calibration"], server=server.address, state_dir=state,
             progress=False, **{"samples": scale.samples, "sequence_length": scale.sequence_length, **options})
+        if further:
+            tune_further(model, model_folder, tokenizer, texts["calibration"], scale, further)
     pruned = time.monotonic()
     return {
         "name": name, "commit": ", ".join(commits), "sparsity": report.sparsity,

@@ -49,16 +49,14 @@ ALLOCATIONS = {
     "loss curve": {"allocation": "loss-curve"},
     "search": {"allocation": "search", "search": SEARCH},
 }
-# Where gradient steps are taken: blocks one after the other, the whole model, or both. Within a time they
-# take about equal seconds.
+# (epochs of refinement, of examples/fine_tune.py) after jobs of the preset fast. Runs of one time take
+# about equal seconds.
 TRAININGS = {
-    "short": {
-        "blocks, 4 epochs": (4, None),
-        "whole model, 3 epochs": (None, 3)},
+    "short": {"4 epochs of refinement": (4, 0), "3 of fine-tuning": (0, 3)},
     "long": {
-        "blocks, 16 epochs": (16, None),
-        "whole model, 12 epochs": (None, 12),
-        "blocks, 4 epochs, then whole model, 9": (4, 9)},
+        "16 epochs of refinement": (16, 0),
+        "12 of fine-tuning": (0, 12),
+        "4 of refinement, 9 of fine-tuning": (4, 9)},
 }
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},
@@ -207,14 +205,11 @@ def sweeps(scale: Scale) -> dict[str, dict[Any, tuple[str, dict[str, Any]]]]:
     return {what: runs for what, runs in found.items() if runs}
 
 
-def training(blocks: int | None, whole: int | None) -> dict[str, Any]:
-    """Jobs of the preset fast, then so many epochs of refinement and of distillation."""
-    distillation = PRESETS["best"]["distillation"]
-    assert isinstance(distillation, dict)
-    return {
-        "preset": "fast",
-        "refine_blocks": {"epochs": blocks, **STEPS} if blocks else False,
-        "distill": {**distillation, "epochs": whole} if whole else False}
+def training(refined: int, tuned: int) -> dict[str, Any]:
+    """Options of a run of TRAININGS; fine_tune is of the example."""
+    options: dict[str, Any] = {
+        "preset": "fast", "refine_blocks": {"epochs": refined, **STEPS} if refined else False}
+    return {**options, "fine_tune": {"epochs": tuned, "rate": 2e-4}} if tuned else options
 
 
 def drawn(name: str, draw: int) -> str:

@@ -23,7 +23,7 @@ COMPARED = (("ALPS", PRESETS), ("preset balanced", REFINED))
 # The first columns of a table of groups, of scales with (allocations, trainings).
 HEADS = {
     (True, False): ("pattern", "allocation"),
-    (False, True): ("pattern, time", "gradient steps on"),
+    (False, True): ("pattern, time", "after the masks of `fast`"),
     (False, False): ("tokens, pattern", "method")}
 # (method, its scale) beside (method, its scale): time for more samples, or for more training.
 SAMPLES_OR_TRAINING = (

@@ -88,19 +88,20 @@ def test_allocations_stand_beside_the_uniform_one():
         "| 70 % per-row | OWL | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 | +0.0 % [+0.0, +0.0], no difference | 12 |"]
 
 
-def test_places_of_gradient_steps_stand_beside_the_first_of_their_time():
+def test_refinement_and_fine_tuning_stand_beside_the_first_of_their_time():
     scale = settings.TRAINING
     long = "60 % per-row, long, "
-    both = settings.runs(scale)[f"{long}blocks, 4 epochs, then whole model, 9"]
-    assert (both["refine_blocks"]["epochs"], both["distill"]["epochs"], both["preset"]) == (4, 9, "fast")
-    assert settings.runs(scale)[f"{long}whole model, 12 epochs"]["refine_blocks"] is False
-    runs = {"dense": run(5, 6), f"{long}blocks, 16 epochs": run(10, 10), f"{long}whole model, 12 epochs": run(9, 10)}
+    both = settings.runs(scale)[f"{long}4 of refinement, 9 of fine-tuning"]
+    assert (both["refine_blocks"]["epochs"], both["fine_tune"]["epochs"], both["preset"]) == (4, 9, "fast")
+    assert settings.runs(scale)[f"{long}12 of fine-tuning"]["refine_blocks"] is False
+    assert "fine_tune" not in settings.runs(scale)[f"{long}16 epochs of refinement"]
+    runs = {"dense": run(5, 6), f"{long}16 epochs of refinement": run(10, 10), f"{long}12 of fine-tuning": run(9, 10)}
     assert tables.section(runs, scale).splitlines()[2:] == [
-        "| pattern, time | gradient steps on | one | against the first | two | against the first "
+        "| pattern, time | after the masks of `fast` | one | against the first | two | against the first "
         "| processor seconds |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        "| 60 % per-row, long | blocks, 16 epochs | 10.00 |  | 10.00 |  | 12 |",
-        "| 60 % per-row, long | whole model, 12 epochs | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 "
+        "| 60 % per-row, long | 16 epochs of refinement | 10.00 |  | 10.00 |  | 12 |",
+        "| 60 % per-row, long | 12 of fine-tuning | 9.00 | -10.0 % [-10.0, -10.0] | 10.00 "
         "| +0.0 % [+0.0, +0.0], no difference | 12 |"]
 
 

@@ -221,6 +221,10 @@ def test_a_finished_distillation_is_kept_and_a_damaged_one_done_again(client, fo
         path = folder / "state" / damaged
         path.write_bytes(path.read_bytes()[:-1] + b"\x55")
         again = tiny.make("llama")
+        with monkeypatch.context() as patch:  # it is done again, so that memory is asked for
+            patch.setattr(distill, "_free", lambda device: 1000)
+            with pytest.raises(sparsefw.InvalidArgument, match="needs all of the model in memory"):
+                prune(tiny.make("llama"), client, **arguments)
         done = prune(again, client, **arguments).distillation
         assert {**done, "seconds": 0} == {**record, "seconds": 0}
         assert done["seconds"] != record["seconds"]

@@ -211,7 +211,7 @@ def test_the_example_of_fine_tuning(by_the_dense_model, client, dense, folder, m
     example = Path(sparsefw.__file__).parents[2] / "examples/fine_tune.py"
     text = f"{folder}/data.txt"
     monkeypatch.setattr("sys.argv", ["fine_tune.py", f"{folder}/dense", text, f"{folder}/tuned", "--held-out", text,
-                                     "--steps", "6", "--sequence-length", "32", "--rate", "0.003",
+                                     "--steps", "6", "--batch", "4", "--sequence-length", "32", "--rate", "0.003",
                                      *(["--dense", f"{folder}/teacher"] if by_the_dense_model else [])])
     runpy.run_path(str(example), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()

@@ -11,6 +11,7 @@ import transformers
 from sparsefw import _cli
 from sparsefw.hf import BlockRefinement, Tuning, prune_model, run, source, tune, tuning
 from sparsefw.hf.calibration import grams, hidden, step
+from sparsefw.hf.pools import servers
 from sparsefw.hf.training import distill
 from test_programs import TEXT, tokenizer
 
@@ -115,12 +116,20 @@ def test_the_winner_prunes_the_whole_model_with_all_text(client, folder):
     assert "the best of 3 candidates on 3 held-back windows" in str(report)
 
 
-def test_the_first_blocks_gram_matrices_are_summed_once(client, monkeypatch):
+@pytest.mark.parametrize("gram", ["client", "auto"])
+def test_the_first_blocks_gram_matrices_are_summed_once(client, monkeypatch, gram):
+    """With "auto" these activations are fewer bytes than the Gram matrices, and would be sent for every candidate."""
     sums = []
     monkeypatch.setattr(
         step, "sum_grams", lambda *args, **named: (sums.append(1), grams.sum_grams(*args, **named))[1])
-    tune(tiny.make("llama"), data=tokens(), server=client, candidates=CANDIDATES, blocks=2, gram="client", **COMMON)
-    assert len(sums) == 1 + len(CANDIDATES)
+    streamed = []
+    stream = servers.Servers.stream_gram
+    monkeypatch.setattr(
+        servers.Servers, "stream_gram", lambda self, key, *rest: (streamed.append(key), stream(self, key, *rest))[1])
+    few = tiny.tokens(count=4, length=4)
+    tune(tiny.make("llama"), data=few, server=client, candidates=CANDIDATES, blocks=2, gram=gram, **COMMON)
+    assert len(sums) == (1 + len(CANDIDATES) if gram == "client" else 1)
+    assert bool(streamed) is (gram == "auto")
 
 
 def test_goes_on_after_an_end(client, folder, monkeypatch):

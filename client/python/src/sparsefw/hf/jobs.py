@@ -74,8 +74,7 @@ class Jobs:
     def _grams(self, step: Step, groups: Sequence[Group]) -> Iterator[tuple[Group, Any, int]]:
         """(group, Gram matrix, tokens in it); the identity where there are none."""
         index = step.layout.index
-        dense = not self._settings.propagate or index == self._first
-        shared = self._shared if dense else None
+        shared = self._shared_at(index)
         known = [group for group in groups if shared and shared.has(index, group.key)]
         for group in known:
             assert shared is not None
@@ -88,9 +87,16 @@ class Jobs:
                 shared.save(index, group.key, matrix, tokens)
             yield group, matrix, tokens
 
+    def _shared_at(self, index: int) -> SharedGrams | None:
+        """Those of other runs, where the block's inputs are those of the dense model."""
+        dense = not self._settings.propagate or index == self._first
+        return self._shared if dense else None
+
     def _streams(self, group: Group, step: LocalStep) -> bool:
         """Activations go to the server, rather than their sum."""
         if not group.certain or self._settings.gram == "client":
             return False
+        if self._settings.gram == "auto" and self._shared_at(step.layout.index) is not None:
+            return False  # one sum here serves every run
         activations = self._tokens * step.item_bytes()
         return self._settings.gram == "server" or activations < 4 * group.columns

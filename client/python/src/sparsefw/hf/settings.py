@@ -218,8 +218,9 @@ class Settings:
     def facts(self, model: Any, data: str, samples: Sequence[Any]) -> dict[str, Any]:
         """What decides the outcome, for the manifest and the report."""
         return {
-            # 3: the shape of a matrix decides its row parts; Gram sums are added shard by shard.
-            "format": 4,
+            # 3: the shape of a matrix decides its row parts; Gram sums are added shard by shard. 5: what a
+            # distillation keeps.
+            "format": 5,
             "model": model,
             "data": data,
             "samples": len(samples),

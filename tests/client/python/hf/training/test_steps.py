@@ -38,6 +38,20 @@ def test_products_are_bfloat16_on_gpus_that_have_them(monkeypatch, there):
         steps.multiplies_bfloat16.cache_clear()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_kept_weight_that_is_too_small_for_the_dtype_does_not_become_zero(dtype):
+    module = torch.nn.Linear(4, 1, bias=False).to(dtype)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[0.0, 1.0, 1.0, 1.0]]))
+    training = steps.Training(module, ["weight"], steps.Schedule(1, 1e-3), 1)
+    (weight,) = training._weights.values()
+    with torch.no_grad():
+        weight.copy_(torch.tensor([[0.0, 1e-42, -1e-42, 2.0]]))
+    training.write()
+    least = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}[dtype]
+    assert module.weight.tolist() == [[0.0, least, -least, 2.0]]
+
+
 @pytest.mark.parametrize("steps_of", ["refine_blocks", "distill"])
 def test_too_few_samples_are_named(steps_of):
     """More text would not help. Nor is a server asked for: there is none."""

@@ -165,10 +165,16 @@ class Training:
         self._adam.zero_grad()
 
     def write(self) -> None:
-        """Writes the weights into the module, in its own precision."""
+        """Writes the weights into the module, in its own precision. A weight that is too small for it becomes the
+        smallest number there: as zero it would count as removed."""
         with torch.no_grad():
             for name, weight in self._weights.items():
-                self._module.get_parameter(name).copy_(weight)
+                value = self._module.get_parameter(name)
+                value.copy_(weight)
+                if value.dtype != weight.dtype and (lost := (value == 0) & (weight != 0)).any():
+                    about = torch.finfo(value.dtype)
+                    least = torch.tensor(about.tiny * about.eps, dtype=value.dtype, device=value.device)
+                    value[lost] = torch.copysign(least, weight[lost].to(value.dtype))
 
     def keep(self) -> None:
         """Keeps a copy of the module's weights, as they are in it, instead of the one before."""
