@@ -50,6 +50,30 @@ def test_the_end_of_a_job_is_of_the_same_layer(hostile):
         prune(hostile)
 
 
+def test_a_sweep_has_no_more_points_than_a_job_may(hostile):
+    """Every point's mask is fetched and kept."""
+    def change(job):
+        for _ in range(points):
+            job.result.sweep.add().point.alpha = 0.5
+        job.result.best_point = best
+
+    hostile.change = change
+    for points, best in ((257, 0), (2, 2), (1, 7000000)):
+        with sparsefw.connect(hostile.address) as client:
+            with pytest.raises(sparsefw.Internal, match=rf"point {best} of {points} is the best one") as error:
+                client.sweep(np.ones((4, 8), "f4"), np.eye(8, dtype="f4"), sparsity=0.5, alpha=[0.5, 0.9])
+        assert error.value.reason == "PROTOCOL"
+
+
+def test_activations_that_are_never_committed_are_not_sent_for_ever(hostile):
+    options = sparsefw.Options(chunk_bytes=64, gram_window_bytes=64)
+    with sparsefw.connect(hostile.address, options=options) as client:
+        with pytest.raises(sparsefw.Internal, match="a stream ended well and nothing of it was committed") as error:
+            client.gram([np.ones((2, 8), "f4")] * 8)
+    assert error.value.reason == "PROTOCOL"
+    assert hostile.streams == 1
+
+
 def test_text_of_a_server_cannot_steer_a_terminal(hostile, capsys):
     hostile.refusal = ESCAPES
     with sparsefw.connect(hostile.address) as client:

@@ -59,6 +59,15 @@ def test_names_of_values():
         ({"result_ttl": float("nan")}, "result_ttl must be seconds in [0, 3.15e+11]; got nan"),
         ({"pattern": 24}, 'pattern must be "per-row", "unstructured" or "K:N"; got 24'),
         ({"sparsity": "x"}, "sparsity must be a number; got 'x'"),
+        ({"pattern": "per-row", "sparsity": True}, "sparsity must be a number; got True"),
+        ({"pattern": "per-row", "sparsity": "0.5"}, "sparsity must be a number; got '0.5'"),
+        ({"alpha": True}, "alpha must be a number; got True"),
+        ({"deadline": True}, "deadline must be seconds in [0, 3.15e+11]; got True"),
+        ({"iterations": True}, "iterations must be a whole number of 64 bits; got True"),
+        ({"swaps": "false"}, "swaps must be True or False; got 'false'"),
+        ({"reconstruct": float("nan")}, "reconstruct must be True or False; got nan"),
+        ({"swaps": 2}, "swaps must be True or False; got 2"),
+        ({"return_weight": "no"}, "return_weight must be True or False; got 'no'"),
     ],
 )
 def test_a_value_of_another_type_is_named_with_its_option(options, message):
@@ -67,6 +76,33 @@ def test_a_value_of_another_type_is_named_with_its_option(options, message):
     assert (refused.value.reason, refused.value.message) == ("CLIENT_ARGUMENT", message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"connect_timeout": "5"}, "connect_timeout must be a number of at least 0; got '5'"),
+        ({"call_timeout": -1}, "call_timeout must be a number of at least 0; got -1"),
+        ({"watch_silence": float("nan")}, "watch_silence must be a number of at least 0.3; got nan"),
+        ({"chunk_bytes": 1.5}, "chunk_bytes must be a whole number in [1, 2093056]; got 1.5"),
+        ({"chunk_bytes": True}, "chunk_bytes must be a whole number in [1, 2093056]; got True"),
+        ({"gram_window_bytes": 0}, "gram_window_bytes must be a whole number of at least 1; got 0"),
+    ],
+)
+def test_options_of_a_connection_are_checked(options, message):
+    with pytest.raises(sparsefw.InvalidArgument) as refused:
+        sparsefw.Options(**options)
+    assert refused.value.message == message
+    sparsefw.Options(watch_silence=float("inf"), chunk_bytes=1, gram_window_bytes=None)
+
+
+@pytest.mark.parametrize("name", ["initial_backoff", "max_backoff", "multiplier", "give_up_after"])
+def test_a_retry_that_would_never_give_up_is_refused(name):
+    for value in (float("nan"), -1, "5", True):
+        with pytest.raises(sparsefw.InvalidArgument, match=f"^{name} must be a number of at least"):
+            sparsefw.Retry(**{name: value})
+
+
 def test_a_point_of_a_sweep_names_its_wrong_value():
+    with pytest.raises(sparsefw.InvalidArgument, match="swaps must be True or False; got 'no'"):
+        spec.make_points({"pattern": "2:4"}, [{"swaps": "no"}])
     with pytest.raises(sparsefw.InvalidArgument, match="alpha must be a number; got 'x'"):
         spec.make_points({"pattern": "2:4"}, [{"alpha": "x"}])

@@ -24,6 +24,7 @@ class Hostile:
     info                   the answer of GetServerInfo
     refusal                the message with which every call but GetServerInfo is refused
     on_upload(context)     called once, when an upload is made, before the answer
+    committed_tokens       what every stream of activations has committed; `streams` counts these
     """
 
     def __init__(self, rows=24, cols=32):
@@ -31,7 +32,7 @@ class Hostile:
         self.describe = self.change = lambda message: None
         self.chunks = self.page = self.refusal = self.on_upload = None
         self.info = prune_service_pb2.ServerInfo(version="1")
-        self.pages = 0
+        self.pages = self.streams = self.committed_tokens = 0
         self.closed = threading.Event()
         self.deleted = []
         self.server = grpc.server(futures.ThreadPoolExecutor(8), interceptors=[_Refusals(self)])
@@ -96,6 +97,12 @@ class _Tensors(tensor_service_pb2_grpc.TensorServiceServicer):
         size = sum(len(request.chunk.data) for request in requests)
         return tensor_service_pb2.WriteTensorResponse(
             committed_size=size, tensor=tensor_pb2.Tensor(name="tensors/input", byte_size=size))
+
+    def AccumulateGram(self, requests, context):
+        for _ in requests:
+            pass
+        self.owner.streams += 1
+        return tensor_service_pb2.AccumulateGramResponse(committed_tokens=self.owner.committed_tokens)
 
     def DeleteUpload(self, request, context):
         self.owner.deleted.append(request.name)

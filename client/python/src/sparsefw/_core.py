@@ -295,21 +295,24 @@ class Core:
     async def sweep_result(self, job: job_pb2.Job) -> SweepResult:
         """The result of a sweep that has ended, with every mask that it kept."""
         check_ended_well(job)
+        count, chosen = len(job.result.sweep), job.result.best_point
+        if not count:
+            raise invalid(f"{job.name} is not a sweep")
+        if count > spec.MOST_POINTS or chosen >= count:
+            raise errors.protocol(f"{job.name}: point {chosen} of {count} is the best one")
         best = await self._fetch(job, job.result)
         points = []
         for index, outcome in enumerate(job.result.sweep):
             result, error = None, None
             if outcome.HasField("error") and outcome.error.code:
                 error = errors.from_status(outcome.error, job.name)
-            elif index == job.result.best_point:
+            elif index == chosen:
                 result = best
             else:
                 result = await self._fetch(job, outcome.result)
             new = outcome.loss_with_new_weights if outcome.HasField("loss_with_new_weights") else None
             points.append(SweepPoint(spec.describe_point(outcome.point), result, error, new))
-        if not points:
-            raise invalid(f"{job.name} is not a sweep")
-        return SweepResult(job.name, points, job.result.best_point, best)
+        return SweepResult(job.name, points, chosen, best)
 
     async def _fetch(self, job: job_pb2.Job, result: job_pb2.JobResult) -> Result:
         mask, weight = None, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -13,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+import grpc
+
 from sparsefw.arrays import Buffer, byte_size
-from sparsefw.errors import invalid
+from sparsefw.errors import invalid, refuse
 
 _DTYPES: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 _BIGGEST_HEADER: Final = 100 << 20
@@ -23,6 +26,48 @@ _POINTER: Final = b"version https://git-lfs"
 # Names of what this process has open.
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/(?:fd/(\d+)|(stdout|stderr))")
 _STANDARD: Final = {"stdout": 1, "stderr": 2}
+
+
+@contextlib.contextmanager
+def held(place: Path, inside: bool = False) -> Iterator[None]:
+    """Holds for this process alone what it writes at `place`, by a lock beside it or inside of it.
+
+    Raises:
+        FailedPrecondition (STATE_IN_USE): another process holds it.
+        InvalidArgument (CLIENT_ARGUMENT): its file system has no locks.
+    """
+    path = place / ".sparsefw.lock" if inside else place.with_name(f".{place.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock(file, place, "writes there")
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.stat(path)):
+                    break
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # the one that held it has removed it
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def lock(file: int, place: Path, what: str) -> None:
+    """Locks an open file, or raises as `held`. `what`: the other process does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise refuse(
+            grpc.StatusCode.FAILED_PRECONDITION, "STATE_IN_USE", f"{place}: another process {what}"
+        ) from None
+    except OSError as error:
+        raise invalid(
+            f"{place}: must be on a file system with locks (flock): {error.strerror}; put it elsewhere"
+        ) from None
 
 
 def split_name(argument: str) -> tuple[str, str]:

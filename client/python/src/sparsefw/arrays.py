@@ -141,7 +141,11 @@ def as_buffer(value: Any, what: str, dtypes: tuple[str, ...], dims: int = 2) -> 
         if value.dtype != "float64":
             raise invalid(f"{what} must be {_one_of(dtypes)}; got {value.dtype}")
         value = np.frombuffer(value.data, _STORAGE["float64"]).reshape(value.shape)
-    array, name = _to_numpy(value)
+    try:
+        array, name = _to_numpy(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # float8, the device meta, sparse; ragged lists
+        why = str(error).partition("\n")[0]
+        raise invalid(f"{what} must be an array that NumPy can hold, or bfloat16; {why}") from None
     if name == "float64" and name not in dtypes and "float32" in dtypes:
         array, name = array.astype(np.float32), "float32"
     if name not in dtypes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import reprlib
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sparsefw.errors import Error, invalid
 
@@ -25,6 +27,15 @@ class Retry:
     max_backoff: float = 2.0
     multiplier: float = 2.0
     give_up_after: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("initial_backoff", 0),
+            ("max_backoff", 0),
+            ("multiplier", 1),
+            ("give_up_after", 0),
+        ):
+            _check(name, getattr(self, name), least)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +66,20 @@ class Options:
     on_retry: Callable[[Error, float], None] | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.chunk_bytes <= MAX_CHUNK_BYTES:
-            raise invalid(
-                f"chunk_bytes must be in [1, {MAX_CHUNK_BYTES}]; got chunk_bytes={self.chunk_bytes}"
-            )
-        if self.watch_silence < 0.3:
-            raise invalid(f"watch_silence must be at least 0.3; got {self.watch_silence:g}")
-        if self.gram_window_bytes is not None and self.gram_window_bytes < 1:
-            raise invalid(f"gram_window_bytes must be positive; got {self.gram_window_bytes}")
+        _check("connect_timeout", self.connect_timeout, 0)
+        _check("call_timeout", self.call_timeout, 0)
+        _check("watch_silence", self.watch_silence, 0.3)
+        _check("chunk_bytes", self.chunk_bytes, 1, MAX_CHUNK_BYTES, int)
+        if self.gram_window_bytes is not None:
+            _check("gram_window_bytes", self.gram_window_bytes, 1, kind=int)
+
+
+def _check(
+    name: str, value: Any, least: float, most: float = math.inf, kind: type[int | float] = float
+) -> None:
+    """Raises InvalidArgument unless it is a number of this kind in [least, most]."""
+    kinds = int if kind is int else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        what = "a whole number" if kind is int else "a number"
+        bounds = f"in [{least}, {most}]" if most < math.inf else f"of at least {least}"
+        raise invalid(f"{name} must be {what} {bounds}; got {reprlib.repr(value)}")

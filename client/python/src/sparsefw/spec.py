@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
+import numpy as np
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
@@ -88,7 +89,7 @@ class JobOptions(SolveOptions, total=False):
 
 
 SWEEP_KEYS: Final = ("method", "pattern", "sparsity", "alpha", "swaps", "reconstruct", "joint")
-_MOST_POINTS: Final = 256
+MOST_POINTS: Final = 256
 # The range of google.protobuf.Duration, 10 000 years, less what rounding may add.
 _MOST_SECONDS: Final = 3.15e11
 
@@ -125,13 +126,26 @@ def _shown(value: object) -> str:
 
 def _number(name: str, value: Any) -> float:
     try:
+        if _is_truth(value) or isinstance(value, str | bytes):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise invalid(f"{name} must be a number; got {_shown(value)}") from None
 
 
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _truth(name: str, value: Any) -> bool:
+    """A text such as "false" would be true, and a number that is neither 0 nor 1 says nothing."""
+    if _is_truth(value) or (isinstance(value, int | np.integer) and value in (0, 1)):
+        return bool(value)
+    raise invalid(f"{name} must be True or False; got {_shown(value)}")
+
+
 def _duration(name: str, value: Any) -> duration_pb2.Duration:
-    seconds = math.nan if isinstance(value, str) else _number(name, value)
+    seconds = math.nan if isinstance(value, str) or _is_truth(value) else _number(name, value)
     if not 0 <= seconds <= _MOST_SECONDS:
         raise invalid(f"{name} must be seconds in [0, {_MOST_SECONDS:g}]; got {_shown(value)}")
     duration = duration_pb2.Duration()
@@ -194,8 +208,13 @@ def _set_option(spec: job_pb2.JobSpec, name: str, value: Any) -> None:
         if field.enum_type is not None:
             setattr(message, wire, number_of(getattr(job_pb2, field.enum_type.name), value, name))
             return
+        if field.type == field.TYPE_BOOL:
+            setattr(message, wire, _truth(name, value))
+            return
         try:
-            setattr(message, wire, bool(value) if field.type == field.TYPE_BOOL else value)
+            if _is_truth(value):  # protobuf takes them for 0 and 1
+                raise TypeError
+            setattr(message, wire, value)
         except (TypeError, ValueError, OverflowError):
             raise invalid(f"{name} must be {_RULES[field.cpp_type]}; got {_shown(value)}") from None
         return
@@ -224,7 +243,7 @@ def _spec_of(given: dict[str, Any]) -> job_pb2.JobSpec:
         if name in given:
             getattr(spec, name).CopyFrom(_duration(name, given[name]))
     # From the finished message: names come in several spellings.
-    spec.return_pruned_weight = bool(given.get("return_weight", updates_weights(spec)))
+    spec.return_pruned_weight = _truth("return_weight", given.get("return_weight", updates_weights(spec)))
     return spec
 
 
@@ -252,8 +271,8 @@ def split_sweep(
         if not axes:
             raise invalid(f"a sweep needs points, or a list for one of {', '.join(SWEEP_KEYS)}")
         settings = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    if not 1 <= len(settings) <= _MOST_POINTS:
-        raise invalid(f"a sweep has 1 to {_MOST_POINTS} points; got {len(settings)}")
+    if not 1 <= len(settings) <= MOST_POINTS:
+        raise invalid(f"a sweep has 1 to {MOST_POINTS} points; got {len(settings)}")
     job: dict[str, Any] = {key: value for key, value in options.items() if key not in axes}
     if settings[0].get("pattern") is not None or settings[0].get("sparsity") is not None:
         for setting in settings:
@@ -297,7 +316,7 @@ def make_points(options: Mapping[str, Any], settings: Sequence[Mapping[str, Any]
         for name in ("alpha", "swaps", "reconstruct", "joint"):
             if setting.get(name) is not None:
                 value = setting[name]
-                setattr(point, name, _number(name, value) if name == "alpha" else bool(value))
+                setattr(point, name, _number(name, value) if name == "alpha" else _truth(name, value))
     return sweep
 
 

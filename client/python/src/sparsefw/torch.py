@@ -51,10 +51,13 @@ def is_conv1d(module: Any) -> bool:
 
 def weight_of(layer: Any) -> Any:
     """The weight of a linear layer as [d_out, d_in]: the parameter itself or a view of it."""
-    if isinstance(layer, torch.nn.Linear):
-        return layer.weight.detach()
-    if is_conv1d(layer):
-        return layer.weight.detach().T
+    if isinstance(layer, torch.nn.Linear) or is_conv1d(layer):
+        if not isinstance(layer.weight, torch.nn.Parameter):  # computed again in every forward pass
+            raise invalid(
+                "the layer's weight must be a parameter; got one that is computed: remove its "
+                "parametrization first (torch.nn.utils.prune.remove, remove_parametrizations)"
+            )
+        return layer.weight.detach() if isinstance(layer, torch.nn.Linear) else layer.weight.detach().T
     kind = type(layer).__name__
     raise invalid(f"a layer must be a torch.nn.Linear or a Conv1D of transformers; got {kind}")
 
@@ -308,7 +311,7 @@ def _removed(model: Any, masks: Mapping[str, Any]) -> dict[str, Any]:
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     removed: dict[str, Any] = {}
     given: dict[str, str] = {}
-    for name, mask in masks.items():
+    for name, mask in ((name, torch.as_tensor(mask)) for name, mask in masks.items()):
         if name not in parameters or tuple(mask.shape) != tuple(parameters[name].shape):
             raise invalid(f'there is no parameter "{name}" of shape {list(mask.shape)}')
         own = first[id(parameters[name])]

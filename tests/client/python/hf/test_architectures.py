@@ -88,6 +88,48 @@ def test_layers_with_the_same_input_share_a_gram_matrix():
     assert [len(some) for some in split_passes(groups, 1)] == [1, 1, 1, 1]
 
 
+class CalledExperts(torch.nn.Module):
+    """Every expert is called, also without tokens; a sample reaches one of them."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(width, width, bias=False) for _ in range(3))
+
+    def forward(self, hidden):
+        chosen = int(hidden[0, 0].abs().sum() * 100) % 3
+        out = torch.zeros_like(hidden)
+        for index, expert in enumerate(self.experts):
+            taken = hidden[:] if index == chosen else hidden[:0]
+            out[: len(taken)] += expert(taken)
+        return out
+
+
+def test_experts_without_tokens_do_not_share_a_gram_matrix(client):
+    """All empty tensors are at one address."""
+    model = tiny.make("llama")
+    grams = {}
+
+    def count(module, args):
+        tokens = args[0].flatten(0, -2)
+        grams[module] += tokens.T @ tokens
+
+    for layer in model.model.layers:
+        layer.mlp = CalledExperts(32)
+        for expert in layer.mlp.experts:
+            grams[expert] = torch.zeros(32, 32)
+            expert.register_forward_pre_hook(count)
+    ids = tiny.tokens(count=6)
+    with torch.no_grad():
+        for one in ids:
+            model(input_ids=torch.as_tensor(one).reshape(1, -1))
+    wanted = [float((expert.weight @ gram * expert.weight).sum()) for expert, gram in grams.items()]
+    report = prune_model(model, data=ids, server=client, sparsity=0.5, method="wanda", ignore=["self_attn"],
+                         progress=False, propagate=False)
+    found = [row["losses"]["full"] for row, full in zip(report.layers, wanted, strict=True) if full]
+    assert found == pytest.approx([full for full in wanted if full], rel=1e-3)  # others have no tokens
+    assert len(found) >= 4
+
+
 @pytest.mark.parametrize("family", ["llama", "mixtral"])
 def test_several_passes_give_the_same(client, family):
     once, often = tiny.make(family), tiny.make(family)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import reprlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 import grpc
+import numpy as np
 
 from sparsefw import errors
 from sparsefw._enums import number_of
@@ -17,7 +19,7 @@ from sparsefw._rpc.session import Session, chosen_request_id
 from sparsefw._rpc.transport import Writer
 from sparsefw._rpc.wire import Method
 from sparsefw.arrays import Buffer
-from sparsefw.errors import Error
+from sparsefw.errors import Error, invalid
 from sparsefw.options import Options
 from sparsefw.v1 import tensor_pb2, tensor_service_pb2
 
@@ -145,7 +147,9 @@ class _Run:
                     self._backoff.reset(time.monotonic())
                 continue
             self._tensor = self._content.finished(response)
-            self._committed = self._content.committed(response)
+            before, self._committed = self._committed, self._content.committed(response)
+            if self._tensor is None and self._committed <= before:  # the same would be sent for ever
+                raise errors.protocol(f"{self._upload}: a stream ended well and nothing of it was committed")
             self._backoff.reset(time.monotonic())
         return self._tensor
 
@@ -236,9 +240,11 @@ def unfinished(method: str) -> Error:
 
 def tensor_spec(kind: str, buffer: Buffer, tokens: int = 0) -> tensor_pb2.TensorSpec:
     """The description of a tensor to upload."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int | np.integer) or not 0 <= tokens < 1 << 63:
+        raise invalid(f"tokens must be a whole number of at least 0; got {reprlib.repr(tokens)}")
     return tensor_pb2.TensorSpec(
         kind=number_of(tensor_pb2.TensorKind, kind, "kind"),
         dtype=buffer.wire_dtype,  # type: ignore[arg-type]
         dims=buffer.shape,
-        token_count=tokens,
+        token_count=int(tokens),
     )

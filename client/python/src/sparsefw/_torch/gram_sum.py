@@ -79,6 +79,15 @@ class GramSum:
 
     def add(self, inputs: Any) -> None:
         """Adds tokens: [tokens, d_in] or [..., d_in], of any floating dtype."""
+        if not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point() or not inputs.dim():
+            got = (
+                f"{inputs.dtype} {list(inputs.shape)}"
+                if isinstance(inputs, torch.Tensor)
+                else type(inputs).__name__
+            )
+            raise invalid(
+                f"inputs must be a tensor of floating-point numbers [..., tokens, {self.d_in}]; got {got}"
+            )
         if inputs.shape[-1] != self.d_in:
             turned = inputs.dim() == 2 and inputs.shape[0] == self.d_in
             hint = ", which looks transposed: pass x.T" if turned else ""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 import transformers
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
     WeightConverter,
@@ -92,15 +92,19 @@ class Checkpoint:
 
     def load(self, names: Iterable[str], device: Any) -> None:
         """Fills these parameters and buffers of the model; others stay as they are."""
+        names = list(names)
         keys = sorted({key for name in names for key in self._targets.get(name, ())})
         with contextlib.ExitStack() as stack, _quiet():
             opened: dict[Path, Any] = {}
             tensors = {}
             for key in keys:
                 path = self._files[key]
-                if path not in opened:
-                    opened[path] = stack.enter_context(safe_open(path, "pt"))
-                tensors[key] = opened[path].get_slice(key)
+                try:
+                    if path not in opened:
+                        opened[path] = stack.enter_context(safe_open(path, "pt"))
+                    tensors[key] = opened[path].get_slice(key)
+                except SafetensorError as error:  # the index names another file, for example
+                    raise invalid(f"{path}: {key} cannot be read: {error}") from None
             config = LoadStateDictConfig(
                 device_map={"": device},
                 dtype=self._dtype,
@@ -108,6 +112,27 @@ class Checkpoint:
                 weight_mapping=self._mapping,
             )
             convert_and_load_state_dict_in_model(self._model, tensors, config)
+        self._check_loaded(names)
+
+    def _check_loaded(self, names: Iterable[str]) -> None:
+        """Raises InvalidArgument where transformers left out a tensor that does not fit the configuration."""
+        there = self._model.state_dict(keep_vars=True)
+        for name in names:
+            if name in there and there[name].is_meta:
+                keys = ", ".join(self._targets.get(name, ()))
+                raise invalid(
+                    f"{self.folder}: {keys} cannot become {name} {list(there[name].shape)}, as the "
+                    "configuration has it: another shape, or damaged"
+                )
+
+    def check_writable(self, names: Iterable[str]) -> None:
+        """Raises InvalidArgument where these parameters are of tensors that PatchedCopy does not write."""
+        headers: dict[Path, dict[str, Any]] = {}
+        for key in {key for name in names for key in self._targets.get(name, ())}:
+            path = self._files[key]
+            if path not in headers:
+                headers[path] = read_header(path)[1]
+            check_dtype(key, headers[path].get(key, {}).get("dtype", ""))
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those that no tensor on disk makes."""
@@ -181,8 +206,7 @@ class PatchedCopy:
         entry = entries[key]
         if entry["shape"] != list(marks.shape):
             raise invalid(f"{key}: is {entry['shape']} on disk; got {list(marks.shape)}")
-        if entry["dtype"] not in DTYPES:
-            raise invalid(f"{key}: is {entry['dtype']} on disk; can be pruned: {', '.join(DTYPES)}")
+        check_dtype(key, entry["dtype"])
         dtype = DTYPES[entry["dtype"]]
         start, end = entry["data_offsets"]
         with open(path, "rb+") as file:
@@ -208,6 +232,12 @@ DTYPES: Final[dict[str, Any]] = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
+
+
+def check_dtype(key: str, dtype: str) -> None:
+    """Raises InvalidArgument where a tensor on disk cannot be changed in place."""
+    if dtype not in DTYPES:
+        raise invalid(f"{key}: is {dtype} on disk; can be pruned: {', '.join(DTYPES)}")
 
 
 @contextlib.contextmanager

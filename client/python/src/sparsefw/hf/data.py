@@ -69,6 +69,12 @@ def listed(data: Any) -> list[Any]:
 def _text_of(data: str | os.PathLike[str]) -> str:
     """The text, or that of the file of this name."""
     name = os.fspath(data)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(
+            f"data must be texts of valid Unicode; got {reprlib.repr(name)}: {error.reason}"
+        ) from None
     # No name of a file is longer or has a line break; a text may.
     path = Path(name) if len(os.fsencode(name)) < 4096 and not set(name) & {"\n", "\0"} else None
     try:
@@ -107,7 +113,7 @@ def _ids_of(tokenizer: Any, items: list[Any]) -> _Text | list[list[int]]:
         if before and before == text[:1] == [getattr(tokenizer, "bos_token_id", None)]:
             text.begin = text[0]
         return text
-    if all(isinstance(item, numbers.Integral) for item in items):
+    if all(isinstance(item, numbers.Integral) and not isinstance(item, bool) for item in items):
         return _Text(int(item) for item in items)
     if all(isinstance(item, Iterable) and not isinstance(item, str) for item in items):
         return [_row(index, list(item)) for index, item in enumerate(items)]
@@ -126,6 +132,8 @@ def _row(index: int, row: list[Any]) -> list[int]:
     ids = []
     for token in row:
         try:
+            if isinstance(token, bool):
+                raise TypeError
             ids.append(operator.index(token))
         except TypeError:
             got = reprlib.repr(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sparsefw._files import sync_folder, sync_tree
+from sparsefw._files import held, sync_folder, sync_tree
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.report import CERTIFICATE, Report
 from sparsefw.hf.values import finite
@@ -46,6 +47,18 @@ def check_out(out: Path, state_dir: Path | None = None, model: Path | None = Non
     if model is not None and model.resolve().is_relative_to(out):
         raise invalid(f"the model must not be in out, which is replaced at the end; got {model} in {out}")
     _check_writable(out)
+
+
+def hold(out: Path) -> contextlib.AbstractContextManager[None]:
+    """Holds it for one run: two that write it at a time would mix their models."""
+    return held(out, _goes_inside(out))
+
+
+def check_room(out: Path, needed: int) -> None:
+    """Raises InvalidArgument where the disk has less than these bytes free."""
+    free = shutil.disk_usage(out if _goes_inside(out) else out.parent).free
+    if free < needed:
+        raise invalid(f"{out}: needs {needed} bytes for the pruned model; its file system has {free}")
 
 
 def _check_writable(out: Path) -> None:
@@ -85,7 +98,7 @@ def check_own(out: Path, runs: Sequence[Mapping[str, Any]]) -> None:
             f"{out}: exists and is not overwritten: it was written by an earlier version, which kept no list "
             "of its files; overwrite=True (--overwrite) replaces it"
         )
-    others = sorted({*_files(out)} - {*there["files"]})
+    others = sorted({name for name in _files(out) if not name.startswith(_OWN)} - {*there["files"]})
     if others:
         raise invalid(
             f"{out}: exists and is not overwritten: it holds {others[0]}, which is not of the pruned model; "
@@ -155,16 +168,14 @@ def write_folder(
         _remove(out / name)
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    write(partial)
-    if tokenizer is not None and hasattr(tokenizer, "save_pretrained"):
-        tokenizer.save_pretrained(partial)
-    card = partial / "README.md"
-    # Cards are not always UTF-8; other bytes are written as they were read.
-    text = card.read_text(encoding="utf-8", errors="surrogateescape") if card.exists() else ""
-    card.write_text(with_section(text, section(report)), encoding="utf-8", errors="surrogateescape")
-    facts = {**report.to_dict(), "files": sorted({*_files(partial), FACTS})}
-    (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    sync_tree(partial)  # the model that it replaces is removed below
+    try:
+        write(partial)
+        if tokenizer is not None and hasattr(tokenizer, "save_pretrained"):
+            tokenizer.save_pretrained(partial)
+        _add_facts(partial, report)
+    except BaseException:  # of a full disk it would take the rest
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     try:
         _check_contents(out)
         check()
@@ -181,6 +192,17 @@ def write_folder(
             raise invalid(
                 f"{out}: cannot be replaced: {error.strerror}; the pruned model is {kept}"
             ) from None
+
+
+def _add_facts(partial: Path, report: Report) -> None:
+    """The section of the model card, sparsefw.json, and all of it on the disk."""
+    card = partial / "README.md"
+    # Cards are not always UTF-8; other bytes are written as they were read.
+    text = card.read_text(encoding="utf-8", errors="surrogateescape") if card.exists() else ""
+    card.write_text(with_section(text, section(report)), encoding="utf-8", errors="surrogateescape")
+    facts = {**report.to_dict(), "files": sorted({*_files(partial), FACTS})}
+    (partial / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    sync_tree(partial)  # the model that it replaces is removed afterwards
 
 
 def _set_aside(partial: Path) -> Path:

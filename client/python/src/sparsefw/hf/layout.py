@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence, Set
@@ -214,7 +215,10 @@ def dense_outside(model: Any, ignore: Sequence[str] = ()) -> list[str]:
 def _outside(model: Any, path: str, ignore: Sequence[Rule]) -> tuple[dict[str, Any], list[str]]:
     """(parameters outside of the blocks that stay dense on purpose, others)"""
     in_blocks = {id(parameter) for parameter in model.get_submodule(path).parameters()}
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    ends = []
+    for end in (model.get_input_embeddings, model.get_output_embeddings):
+        with contextlib.suppress(NotImplementedError):  # not every model says which they are
+            ends.append(end())
     known = {id(parameter) for end in ends if end is not None for parameter in end.parameters()}
     dense: dict[str, Any] = {}
     uncovered = []
@@ -265,6 +269,10 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
             rows, columns = module.weight.shape
             flat = is_conv1d(module)
             label = f"{name}.{path}.weight" if path else f"{name}.weight"
+            if not isinstance(module.weight, torch.nn.Parameter):
+                raise invalid(
+                    f"{label} must be a parameter; it is computed: remove its parametrization first"
+                )
             shape = (columns, rows) if flat else (rows, columns)
             matrices.append(Matrix(label, path, "weight", *shape, transposed=flat))
     ignored = {m.parameter for m in matrices if id(m.of(block)) in fixed}
@@ -285,7 +293,7 @@ def _block(name: str, index: int, block: Any, fixed: Set[int], routers: bool) ->
     for matrix in matrices:
         if matrix.parameter not in ignored:
             dtype = matrix.of(block).dtype
-            if not dtype.is_floating_point:
+            if not dtype.is_floating_point or dtype.itemsize < 2:
                 raise invalid(f"{matrix.parameter} is {dtype}: quantised weights cannot be pruned")
     kept = tuple(matrix for matrix in matrices if matrix.parameter not in ignored)
     # A block without matrices has no outcome, so that steps of training would be lost.

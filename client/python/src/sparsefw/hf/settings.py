@@ -18,7 +18,7 @@ from sparsefw.hf.presets import DEFAULT_PRESET, PRESETS, REFINED_JOB, ModelPrese
 from sparsefw.hf.training.distill import Distillation
 from sparsefw.hf.training.refine import BlockRefinement
 from sparsefw.hf.training.steps import resolve
-from sparsefw.hf.values import is_number, plain, shown, whole
+from sparsefw.hf.values import is_number, plain, shown, truth, whole
 
 # The part of JobOptions that the pipeline itself sets.
 _OWN: Final = ("labels", "return_weight", "result_ttl", "deadline")
@@ -112,8 +112,7 @@ class Settings:
         if self.seed is not None and (not isinstance(self.seed, int) or isinstance(self.seed, bool)):
             raise invalid(f"seed must be a whole number or None; got {shown(self.seed)}")
         for name in ("routers", "propagate"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise invalid(f"{name} must be True or False; got {shown(value)}")
+            truth(name, getattr(self, name))
         if not isinstance(self.pattern, str):
             raise invalid(f'pattern must be "per-row", "unstructured" or "K:N"; got {shown(self.pattern)}')
         if self.gram not in ("auto", "client", "server"):

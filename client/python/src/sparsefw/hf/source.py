@@ -121,6 +121,10 @@ class Source(Protocol):
         """
         ...
 
+    def stored_bytes(self) -> int:
+        """What the weights of the folder take that `write` makes."""
+        ...
+
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         """The pruned model as a folder; `outcomes(index)` are the tensors of a block."""
         ...
@@ -130,6 +134,9 @@ class InMemory:
     """A model that is there. It is pruned in place."""
 
     def __init__(self, model: Any) -> None:
+        if not isinstance(model, torch.nn.Module):
+            got = type(model).__name__
+            raise invalid(f"model must be a folder, a name on the hub or a torch.nn.Module; got {got}")
         if any(parameter.device.type == "meta" for parameter in model.parameters()):
             raise invalid("the model has parameters on the device meta; give its folder instead")
         self.model = model
@@ -174,6 +181,9 @@ class InMemory:
     def whole(self, layout: Sequence[Block], outcomes: Any) -> Iterator[None]:
         yield  # it is there, and pruned
 
+    def stored_bytes(self) -> int:
+        return sum(value.numel() * value.element_size() for value in self.model.parameters())
+
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         self.model.save_pretrained(out)
 
@@ -199,6 +209,7 @@ class Streamed:
         self._path = find_blocks(self.model)
         self._blocks = self.model.get_submodule(self._path)
         self._check_shared()
+        self._check_outside()
 
     def _check_shared(self) -> None:
         owners: dict[int, int] = {}
@@ -209,6 +220,22 @@ class Streamed:
                         f"{self._path}.{index}.{name} belongs to block {owners[id(parameter)]} too; load the "
                         "model and pass it instead of its folder"
                     )
+
+    def _check_outside(self) -> None:
+        """Embeddings and all else that calibration runs must be there; the head it does not run."""
+        head = self.model.get_output_embeddings()
+        unused = {id(value) for value in head.parameters()} if head is not None else set()
+        names: dict[int, list[str]] = {}
+        for name, value in self.model.named_parameters(remove_duplicate=False):
+            if not name.startswith(f"{self._path}."):
+                names.setdefault(id(value), []).append(name)
+        for place, of_it in names.items():
+            if place not in unused and len(self._checkpoint.missing(of_it)) == len(of_it):
+                raise invalid(f"{self._checkpoint.folder}: has no tensor for {of_it[0]}")
+
+    def check_writable(self, layout: Sequence[Block]) -> None:
+        """Raises InvalidArgument where `write` could not write what is pruned."""
+        self._checkpoint.check_writable(matrix.parameter for block in layout for matrix in block.matrices)
 
     @property
     def device(self) -> Any:
@@ -279,6 +306,9 @@ class Streamed:
             for of_block in layout:
                 apply(stack.enter_context(self.block(of_block.index)), of_block, outcomes(of_block.index))
             yield
+
+    def stored_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._checkpoint.files)
 
     def write(self, out: Path, layout: Sequence[Block], outcomes: Any) -> None:
         copy = self._checkpoint.copy_to(out)

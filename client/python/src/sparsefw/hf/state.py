@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from sparsefw import errors
-from sparsefw._files import atomically, sync_folder
+from sparsefw._files import atomically, lock, sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import invalid
 
@@ -149,15 +150,15 @@ class State:
             self.close()
             raise
 
+    def outlast(self) -> Path:
+        """Makes a temporary folder one that stays, and says where it is then."""
+        kept = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}kept-", dir=self.folder.parent))
+        self.folder = self.folder.rename(kept)
+        (kept / _TEMPORARY_OF).unlink(missing_ok=True)
+        return kept
+
     def _open(self, facts: dict[str, Any]) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise errors.refuse(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "STATE_IN_USE",
-                f"{self.folder}: another process prunes with this state_dir",
-            ) from None
+        lock(self._lock, self.folder, "prunes with this state_dir")
         path = self.folder / MANIFEST
         try:
             there = json.loads(path.read_text(encoding="utf-8"))

@@ -44,6 +44,13 @@ def shown(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
+def truth(name: str, value: Any) -> bool:
+    """The value; raises InvalidArgument (CLIENT_ARGUMENT) unless it is True or False."""
+    if not isinstance(given := plain(value), bool):
+        raise invalid(f"{name} must be True or False; got {shown(value)}")
+    return given
+
+
 def whole(name: str, value: Any, least: int, unit: str = "") -> int:
     """The value as an int.
 

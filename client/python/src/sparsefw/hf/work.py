@@ -14,7 +14,7 @@ from sparsefw.errors import invalid
 from sparsefw.hf import allocate
 from sparsefw.hf import data as texts
 from sparsefw.hf.cluster.settings import Ray
-from sparsefw.hf.folder import check_out, check_own, near, write_folder
+from sparsefw.hf.folder import check_out, check_own, check_room, hold, near, write_folder
 from sparsefw.hf.layout import layout_of
 from sparsefw.hf.perplexity import evaluating
 from sparsefw.hf.pools.choice import Given, place_of
@@ -27,6 +27,7 @@ from sparsefw.hf.state import DISTILLATION, TEMPORARY, State, mark_temporary, re
 from sparsefw.hf.training.distill import check_head, check_memory
 from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
 from sparsefw.hf.tuning import Tuned, Tuning, named, settings_of, tune_settings
+from sparsefw.hf.values import truth
 
 
 class Work:
@@ -76,8 +77,10 @@ class Work:
         self._layout = layout_of(self._source.model, settings.ignore, settings.routers)
         self._state_dir, self._place = state_dir, place
         self._check()
+        if place is not None and isinstance(self._source, Streamed):
+            self._source.check_writable(self._layout)
         self._model = self._source.digest()
-        self._overwrites = overwrite
+        self._overwrites = truth("overwrite", overwrite)
         self._stack = contextlib.ExitStack()
 
     def _check(self) -> None:
@@ -122,6 +125,9 @@ class Work:
         remove_abandoned(disk or Path(tempfile.gettempdir()))
         self._check_place()
         with contextlib.ExitStack() as stack:
+            if self._place is not None:
+                stack.enter_context(hold(self._place))
+                check_room(self._place, self._source.stored_bytes())
             stack.enter_context(evaluating(self._source.model))
             self._lasting = self._state_dir is not None
             folder = self._state_dir
@@ -181,10 +187,17 @@ class Work:
     def write(self, place: Path, report: Report) -> None:
         """The pruned model as a folder, after `prune`."""
         report.out = str(place)
-        write_folder(
-            place,
-            report,
-            self._tokenizer,
-            lambda path: self._source.write(path, self._layout, self._run.outcomes),
-            self._check_place,  # another run may have ended meanwhile
-        )
+        try:
+            write_folder(
+                place,
+                report,
+                self._tokenizer,
+                lambda path: self._source.write(path, self._layout, self._run.outcomes),
+                self._check_place,  # another run may have ended meanwhile
+            )
+        except OSError as error:  # a full disk, for example
+            if self._lasting:
+                raise
+            kept = self._state.outlast()
+            why = f"{error.strerror}; the pruned blocks are kept: repeat the call with state_dir={kept}"
+            raise OSError(error.errno, why, error.filename) from error

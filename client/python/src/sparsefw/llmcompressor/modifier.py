@@ -104,6 +104,8 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
             raise invalid("SparseFWModifier sums the samples of one process: start oneshot without torchrun")
         if state.data.calib is None:
             raise invalid("SparseFWModifier needs samples: give oneshot a dataset")
+        if self._pool is not None:  # oneshot ended with an error, and told nobody
+            self._close(sparsefw.Error("another run begins"))
         self._state, self._began = state, time.monotonic()
         self._records, self._report = [], None
         self._matrices, self._dense = {}, []
@@ -190,7 +192,7 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
         if key not in tokens:
             gram = GramSum(self._matrices[module].columns) if first is None else self._sums.total(first)
             tokens[key] = 0 if gram.is_zero else gram.tokens
-            matrix = torch.eye(gram.d_in) if gram.is_zero else gram.matrix()
+            matrix = torch.eye(gram.d_in, dtype=torch.float32) if gram.is_zero else gram.matrix()
             self._pool.add_gram(key, matrix, tokens[key])
         with align_module_device(module):
             weight = weight_of(module).cpu().contiguous()

@@ -36,6 +36,13 @@ WRONG = [
     *(({"propagate": value}, "propagate must be True or False", got)
       for value, got in (("no", "'no'"), (None, "None"), (0, "0"))),
     ({"routers": "no"}, "routers must be True or False", "'no'"),
+    ({"overwrite": "no"}, "overwrite must be True or False", "'no'"),
+    *(({"server": value}, 'server must be "auto", "ray", an address, a client, or a list of these', got)
+      for value, got in ((None, "None"), (5, "5"), ([5], "[5]"))),
+    *(({"data": value}, begins, got) for value, begins, got in (
+        ([[True, False, True]], "data[0]: token ids must be integers", "True"),
+        ([True, 1], "data must be texts, or token ids; got a mixture", ""),
+        ("\ud83d x", "data must be texts of valid Unicode", ": surrogates not allowed"))),
     ({"refine_blocks": {1: 2, "a": 3}}, "refine_blocks: a BlockRefinement has no", "1"),
     ({"distill": {None: 2, "a": 3}}, "distill: a Distillation has no", "None"),
     ({"alpha": NAN}, "alpha must be finite", "nan"),
@@ -51,9 +58,10 @@ WRONG = [
 @pytest.mark.parametrize(("options", "begins", "got"), WRONG, ids=lambda value: str(value)[:60])
 def test_wrong_arguments_are_named_before_a_server_is_asked(options, begins, got):
     model = tiny.make("llama")
-    arguments = {"sparsity": 0.5, "method": "wanda", "progress": False, **options}
+    arguments = {"sparsity": 0.5, "method": "wanda", "progress": False, "server": "127.0.0.1:9",
+                 "data": tiny.tokens(count=8), **options}
     with pytest.raises(sparsefw.InvalidArgument) as refused:
-        prune_model(model, data=tiny.tokens(count=8), server="127.0.0.1:9", **arguments)
+        prune_model(model, **arguments)
     assert refused.value.reason == "CLIENT_ARGUMENT"
     assert re.match(rf"{re.escape(begins)}.*{re.escape(got)}$", refused.value.message), refused.value.message
     assert tiny.same(model, tiny.make("llama"))

@@ -221,6 +221,6 @@ def test_an_end_in_the_middle_leaves_nothing_that_looks_finished(what, how, larg
     assert done.returncode == (130 if how == signal.SIGINT else -9), done.stderr
     assert not (folder / "out").exists()
     left = {path.name for path in folder.iterdir()} - {"source"}
-    assert left == ({".out.partial"} if how == signal.SIGKILL else set())
+    assert left == ({".out.partial", ".out.lock"} if how == signal.SIGKILL else set())
     assert _cli.main([what, f"{source}", f"{folder}/out", "-q"]) == 0
     assert {path.name for path in folder.iterdir()} == {"out", *(["source"] if what == "unpack" else [])}

@@ -57,6 +57,8 @@ def find_groups(block: Any, layout: Block, hidden: Any, call: Call) -> list[Grou
     def watch(path: str) -> Callable[..., None]:
         def hook(_: Any, args: tuple[Any, ...]) -> None:
             tensor = args[0]
+            if tensor.numel() == 0:  # an expert without tokens: all such tensors are at address 0
+                return
             alive.append(tensor)
             where = (tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
             # Those of inference_mode have no version; a change in place changes the sum.

@@ -101,7 +101,7 @@ class LocalStep(Step):
         for group in groups:
             gram = sums.pop(group.key)
             tokens = 0 if gram.is_zero else gram.tokens
-            matrix = torch.eye(group.columns) if gram.is_zero else gram.matrix()
+            matrix = torch.eye(group.columns, dtype=torch.float32) if gram.is_zero else gram.matrix()
             del gram
             yield group, matrix, tokens
 

@@ -157,7 +157,7 @@ class RayStep(Step):
         for group in groups:
             matrix = RemoteGram(tuple(strip for strip, _ in sums[group.key]))
             tokens = max(self._pool.get(count, "activations") for _, count in sums[group.key])
-            yield group, matrix if tokens else torch.eye(group.columns), tokens
+            yield group, matrix if tokens else torch.eye(group.columns, dtype=torch.float32), tokens
 
     def squares(self, groups: Sequence[Group]) -> dict[str, Any]:
         before = self._streams[0]

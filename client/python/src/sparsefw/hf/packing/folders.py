@@ -16,7 +16,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 import sparsefw
-from sparsefw._files import sync_folder
+from sparsefw._files import held, sync_folder
 from sparsefw.errors import invalid
 from sparsefw.hf.folder import replace_folder, resolve_out
 from sparsefw.hf.model_files import model_files, read_json
@@ -24,6 +24,7 @@ from sparsefw.hf.packing import shards
 from sparsefw.hf.packing.codec import CHUNK, SIZES, Decoder, Encoder, words_type
 from sparsefw.hf.packing.report import Packed
 from sparsefw.hf.packing.shards import Entry, Hashed, Part, ShardWriter, read_shard
+from sparsefw.hf.values import truth
 
 # In a packed folder: the digests of all files as they were, and the configuration, which is changed.
 MANIFEST: Final = "sparsefw-packed.json"
@@ -62,7 +63,7 @@ def pack(
     names = list_files(source)
     report = Packed(os.fspath(out))
     total = sum(path.stat().st_size for path in models)
-    replaces = Replaceable(MANIFEST, {*names, MANIFEST}) if overwrite else None
+    replaces = Replaceable(MANIFEST, {*names, MANIFEST}) if truth("overwrite", overwrite) else None
     with new_folder(out, source, 0, replaces) as partial, bar("packing", 2 * total, progress) as advance:
         files: dict[str, Any] = {}
         for name in names:
@@ -109,7 +110,7 @@ def unpack(
     files = manifest["files"]
     models = model_files(source)
     total = sum(entry["bytes"] for entry in files.values())
-    replaces = Replaceable(CONFIG, files) if overwrite else None
+    replaces = Replaceable(CONFIG, files) if truth("overwrite", overwrite) else None
     with (
         new_folder(out, source, total, replaces) as partial,
         bar("unpacking", sum(files[path.name]["bytes"] for path in models), progress) as advance,
@@ -162,6 +163,11 @@ def new_folder(
         raise invalid(f"{place}: must not be in the folder that is read, {source}")
     if replaces and source.resolve().is_relative_to(place):
         raise invalid(f"{source}: must not be in {place}, which is replaced")
+    with held(place):
+        yield from _filled(place, needed, replaces)
+
+
+def _filled(place: Path, needed: int, replaces: Replaceable | None) -> Iterator[Path]:
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

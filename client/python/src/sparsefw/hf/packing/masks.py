@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsefw._files import sync_folder
+from sparsefw._files import held, sync_folder
 from sparsefw._text import printable
 from sparsefw.errors import InvalidArgument, invalid
 from sparsefw.hf.folder import resolve_out
@@ -24,6 +24,7 @@ from sparsefw.hf.packing.codec import CHUNK, SIZES, words_type
 from sparsefw.hf.packing.folders import CONFIG, Replaceable, bar, list_files, new_folder
 from sparsefw.hf.packing.report import mebibytes
 from sparsefw.hf.packing.shards import Entry, Hashed, Part, Shard, ShardWriter, read_shard
+from sparsefw.hf.values import truth
 
 # In the metadata of a file of masks: its format, and JSON about every tensor of the model.
 FORMAT: Final = "sparsefw.masks"
@@ -93,7 +94,19 @@ def pack_masks(
         InvalidArgument (CLIENT_ARGUMENT): not two folders with the same tensors, or nothing was removed.
     """
     place = Path(out)
-    _check_place(place, (folder, dense), overwrite)
+    _check_place(place, (folder, dense), truth("overwrite", overwrite))
+    with held(place.resolve()):
+        return _pack_masks(folder, dense, place, overwrite, progress)
+
+
+def _pack_masks(
+    folder: str | os.PathLike[str],
+    dense: str | os.PathLike[str],
+    place: Path,
+    overwrite: bool,
+    progress: bool,
+) -> Masks:
+    """As pack_masks, whose place nobody else writes meanwhile."""
     pruned, whole = _entries(Path(folder)), _entries(Path(dense))
     if different := _differences(pruned, whole):
         raise invalid(f"{folder}: is not pruned from {dense}: {different}")
@@ -130,7 +143,7 @@ def pack_masks(
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return Masks(os.fspath(out), masked, weights, kept, place.stat().st_size, changed)
+    return Masks(os.fspath(place), masked, weights, kept, place.stat().st_size, changed)
 
 
 def _check_place(place: Path, sources: Sequence[str | os.PathLike[str]], overwrite: bool) -> None:
@@ -210,7 +223,7 @@ def apply_masks(
     models = model_files(source)
     names = list_files(source)
     total = sum((source / name).stat().st_size for name in names)
-    replaces = Replaceable(CONFIG, names) if overwrite else None
+    replaces = Replaceable(CONFIG, names) if truth("overwrite", overwrite) else None
     with (
         new_folder(out, source, total, replaces) as partial,
         bar("applying masks", sum(path.stat().st_size for path in models), progress) as advance,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -26,7 +27,11 @@ def place_of(server: Given) -> Place:
         return server
     if isinstance(server, str) and (server == "ray" or server.startswith("ray:")):
         return Ray(address=server.removeprefix("ray").removeprefix(":") or None)
-    servers = [server] if isinstance(server, str | Client) else list(server)
+    servers = [server] if isinstance(server, str | Client) else server
+    if not isinstance(servers, Sequence) or not all(isinstance(one, str | Client) for one in servers):
+        got = reprlib.repr(server)
+        raise invalid(f'server must be "auto", "ray", an address, a client, or a list of these; got {got}')
+    servers = list(servers)
     if not servers:
         raise invalid("there must be at least one server")
     for alone in ("auto", "ray"):

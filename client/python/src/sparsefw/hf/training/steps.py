@@ -165,8 +165,9 @@ class Training:
         self._adam.zero_grad()
 
     def write(self) -> None:
-        """Writes the weights into the module, in its own precision. A weight that is too small for it becomes the
-        smallest number there: as zero it would count as removed."""
+        """Writes the weights into the module, in its own precision. A weight that is too small for it becomes
+        the smallest number there: as zero it would count as removed.
+        """
         with torch.no_grad():
             for name, weight in self._weights.items():
                 value = self._module.get_parameter(name)
