@@ -172,8 +172,7 @@ def _filled(place: Path, needed: int, replaces: Replaceable | None) -> Iterator[
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        free = shutil.disk_usage(partial).free
-        if free < needed:
+        if (free := shutil.disk_usage(partial).free) < needed:
             raise invalid(f"{place}: needs {needed} bytes; its file system has {free}")
         yield partial
         for path in partial.rglob("*"):
