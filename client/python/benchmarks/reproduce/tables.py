@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import settings
+import tune_table
 from kept_runs import along_iterations, keep, kept_file, mean_loss, read, unpack
 from plots import plot_reductions, plot_sweeps, plot_traces
 
@@ -296,8 +297,12 @@ def fill(path, parts):
     path.write_text(page)
 
 
-def collect(folder, kept):
-    """(runs by scale and name, {marker of a page: its text}), what the files `kept` have included."""
+def collect(folder, kept, tuned=None):
+    """(runs by scale and name, {marker of a page: its text}), what the files `kept` have included.
+
+    Args:
+        tuned: a file of `sparsefw tune`.
+    """
     scales = {scale.name: scale for scale in settings.SCALES.values() if scale is not settings.QUICK}
     for file in kept:
         for scale in scales.values():
@@ -306,6 +311,8 @@ def collect(folder, kept):
     parts = {f"runs-{name}": section(runs, scales[name]) for name, runs in found.items()}
     parts |= {f"summary-{name}": table_methods(runs, SHOWN) for name, runs in found.items()}
     parts["samples-or-training"] = table_samples(found)
+    if tuned:
+        parts["tune"] = grid(tune_table.lines(tuned, found))
     return found, parts
 
 
@@ -317,8 +324,9 @@ def main():
     parser.add_argument("--keep", type=Path, help="also write every run to this JSON file")
     parser.add_argument("--page", type=Path, action="append", default=[],
                         help="also write the tables between this page's markers, as runs-main")
+    parser.add_argument("--tune", type=kept_file, metavar="FILE", help="also the table of `sparsefw tune`")
     arguments = parser.parse_args()
-    found, parts = collect(arguments.folder, arguments.kept)
+    found, parts = collect(arguments.folder, arguments.kept, arguments.tune)
     if arguments.keep:
         keep(arguments.folder, arguments.keep)
     for name, runs in found.items():
