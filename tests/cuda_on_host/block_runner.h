@@ -1,10 +1,9 @@
 // Runs the blocks of a launch, one after the other, on the calling thread.
 //
-// A thread of a block runs until it waits, at a barrier or a warp operation,
-// or returns; then the next one that can run does. Threads that never wait
-// share one fiber and cost no switch; one that waits keeps its fiber until it
-// returns. Fibers belong to the runner and are used again by later blocks and
-// launches.
+// A thread of a block runs until it waits, at a barrier or a warp operation, or returns; then the
+// next one that can run does. Threads that never wait share one fiber and cost no switch; one that
+// waits keeps its fiber until it returns. Fibers belong to the runner and are used again by later
+// blocks and launches.
 //
 // Two numberings: a thread's number in the block is CUDA's; its turn is when it
 // runs. They differ when threads run backward.

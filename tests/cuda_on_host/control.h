@@ -14,9 +14,8 @@ namespace cuda_on_host {
 // False in programs that are built for a real device.
 bool Emulated();
 
-// From the `calls`-th call on, counted from 1, every call of the runtime but the
-// releasing ones returns `error`, as after a fault of the device. cudaSuccess
-// ends it.
+// From the `calls`-th call on, counted from 1, every call of the runtime but the releasing ones
+// returns `error`, as after a fault of the device. cudaSuccess ends it.
 void SetFault(cudaError_t error, int64_t calls = 1);
 
 // The same for one device, as SPARSEFW_CUDA_ON_HOST_FAULT does. -1 ends it.
@@ -27,8 +26,7 @@ bool HasContext(int device);
 
 // Bytes of device memory that are allocated.
 size_t AllocatedBytes();
-// The most that were at once since the last ResetPeak, which makes it what is
-// allocated now.
+// The most that were at once since the last ResetPeak, which makes it what is allocated now.
 size_t PeakBytes();
 void ResetPeak();
 
@@ -36,8 +34,7 @@ void ResetPeak();
 // until the pool is trimmed, as where all that is free is kept in small pieces.
 void FailUntilTrimmed(size_t bytes);
 
-// The next `captures` captures end with an error, as where another thread spoils
-// them.
+// The next `captures` captures end with an error, as where another thread spoils them.
 void FailCaptures(int64_t captures);
 
 // Whether devices have memory pools; true at first.

@@ -67,6 +67,9 @@ CusolverStatus Potrf(CusolverHandle handle, cublasFillMode_t uplo, int n, double
       !cuda_on_host::IsDeviceRange(info, sizeof(int))) {
     return CusolverStatus::kExecutionFailed;
   }
+  void* own = nullptr;  // it takes memory for itself, at some sizes
+  if (cudaMallocAsync(&own, 8, handle->stream) != cudaSuccess) return CusolverStatus::kAllocFailed;
+  static_cast<void>(cudaFreeAsync(own, handle->stream));
   const cudaError_t enqueued = cuda_on_host::Enqueue(handle->stream, [=] {
     std::fill_n(workspace, elements, std::nan(""));
     *info = Factorize(n, a, lda);

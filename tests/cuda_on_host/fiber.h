@@ -29,8 +29,7 @@ class FiberPool {
   ~FiberPool();
 
   Fiber* Create();
-  // Leaves the fiber (or the thread's own stack) that runs; returns when that
-  // is switched to again.
+  // Leaves the fiber (or the thread's own stack) that runs; returns when that is switched to again.
   void SwitchTo(Fiber* to);
 
   Fiber* running() const { return running_; }

@@ -171,8 +171,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return cudaSuccess;
 }
 
-// CUDA would make it a node of the graph, whose memory it is then. Nobody here
-// needs that.
+// CUDA would make it a node of the graph, whose memory it is then. Nobody here needs that.
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
   if (const cudaError_t error = RefuseInCapture(stream); error != cudaSuccess) return Report(error);
   if (bytes == 0) return Report(cudaErrorInvalidValue);

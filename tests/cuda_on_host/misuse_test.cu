@@ -1,5 +1,4 @@
 // Misuse that must end the program, where a device would hang or give garbage.
-#include <vector>
 
 #include "core/src/cuda/runtime/launch.cuh"
 #include "gtest/gtest.h"

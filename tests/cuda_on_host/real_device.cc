@@ -1,6 +1,5 @@
-// Programs that are built for a real device have this in place of the emulation's
-// control.h: nothing runs without a device, and memory is what the default pool
-// of the device says that it is.
+// Programs that are built for a real device have this in place of the emulation's control.h:
+// nothing runs without a device, and memory is what the default pool of the device says that it is.
 #include <cuda_runtime.h>
 
 #include <cstdint>

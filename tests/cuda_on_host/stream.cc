@@ -18,8 +18,7 @@ namespace {
 using cuda_on_host::Operation;
 using Operations = std::vector<Operation>;
 
-// One capture, of one stream and used by one thread, as CUDA's thread-local
-// captures are.
+// One capture, of one stream and used by one thread, as CUDA's thread-local captures are.
 struct Capture {
   std::thread::id thread;
   bool is_void = false;

@@ -1,5 +1,4 @@
-// The rates of the BLAS library with its own threads: the ceilings of the
-// engine's products.
+// The rates of the BLAS library with its own threads: the ceilings of the engine's products.
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_BLAS_CEILING_H_
 

@@ -25,8 +25,7 @@ class DeviceMeasures {
   // are measured.
   DeviceMeasures(const Backend& backend, int threads, LayerFile layer);
 
-  // {"measure": NAME, ...}; an unknown name or a value of the wrong type is an
-  // InvalidArgument.
+  // {"measure": NAME, ...}; an unknown name or a value of the wrong type is an InvalidArgument.
   absl::StatusOr<Json> Run(const Json& request);
 
  private:

@@ -232,16 +232,18 @@ TEST(HalfTest, EveryFloat16IsItselfAndOthersAreTheNearest) {
   EXPECT_EQ(FloatOfHalf(HalfOfFloat(0x1.8p-24F)), 0x1.0p-23F) << "below the normal ones, too";
 }
 
-TEST(UpdateFormTest, FollowsTheShareAndThePrecision) {
-  EXPECT_EQ(ChooseForm<float>(0.014, {}), UpdateForm::kRows);
-  EXPECT_EQ(ChooseForm<float>(0.016, {}), UpdateForm::kDense);
-  EXPECT_EQ(ChooseForm<float>(0.01, {.precision = ProductPrecision::kTf32}), UpdateForm::kDense);
-  EXPECT_EQ(ChooseForm<float>(0.008, {.precision = ProductPrecision::kBf16}), UpdateForm::kRows);
-  EXPECT_EQ(ChooseForm<double>(0.03, {}), UpdateForm::kRows);
-  EXPECT_EQ(ChooseForm<double>(0.05, {}), UpdateForm::kDense);
+TEST(UpdateFormTest, FollowsTheShareAndTheProducts) {
+  EXPECT_EQ(ChooseForm<float>(0.020, 3, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(0.022, 3, {}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.014, 2, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(0.016, 2, {}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.008, 1, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(0.01, 1, {}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<double>(0.03, 3, {}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<double>(0.05, 3, {}), UpdateForm::kDense);
   // A form that was asked for goes before it.
-  EXPECT_EQ(ChooseForm<float>(0.9, {.dense_share = 2}), UpdateForm::kRows);
-  EXPECT_EQ(ChooseForm<float>(1e-6, {.dense_share = 0}), UpdateForm::kDense);
+  EXPECT_EQ(ChooseForm<float>(0.9, 3, {.dense_share = 2}), UpdateForm::kRows);
+  EXPECT_EQ(ChooseForm<float>(1e-6, 3, {.dense_share = 0}), UpdateForm::kDense);
 }
 
 TEST(SelectionTest, KeysOfScoresAreInTheirOrderAnd0WhereNotPositive) {

@@ -293,6 +293,21 @@ TEST(DeviceBytesTest, AGramThatIsThereIsNotUploadedAgainAtEveryLoss) {
   }
 }
 
+TEST(DeviceBytesTest, TheHostHoldsMasksAndNewWeightsAlone) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
+  const auto estimate = [&](const MemoryRequest& request) {
+    return found.usable.front()->EstimateHostBytes(4096, 4096, request);
+  };
+  const int64_t size = 4096 * 4096;
+  const int64_t plain = estimate({.swaps = true});
+  EXPECT_GE(plain, 6 * size / 8);
+  EXPECT_LT(plain, 6 * size / 8 + (int64_t{64} << 20));
+  // Those of a method, those solved on its mask, and W there in their place.
+  EXPECT_EQ(estimate({.prunes = true}), plain + 4 * size);
+  EXPECT_EQ(estimate({.reconstruct = true}), plain + 2 * 4 * size);
+  EXPECT_EQ(estimate({.reconstruct = true, .prunes = true}), plain + 3 * 4 * size);
+}
+
 TEST(DeviceBytesTest, LargeLayersDoNotOverflow) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const CudaModuleDevices found, cuda::OpenBackends());
   const int64_t side = int64_t{1} << 17;

@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/iteration/frank_wolfe_kernels.h"
+#include "core/src/cuda/linalg/padded_rows.h"
 #include "core/src/cuda/memory/device_buffer.h"
+#include "core/src/cuda/prune/inverse_factor.h"
 #include "core/src/cuda/runtime/allow_shared.h"
 #include "core/src/cuda/runtime/cuda_backend.h"
 #include "core/src/cuda/runtime/cuda_status.h"
@@ -40,6 +42,22 @@ TEST(CudaMemoryTest, WhatThePoolKeepsIsGivenBackBeforeAnAllocationFails) {
   SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto buffer,
                                 DeviceBuffer<char>::Create(2 * kMegabyte, stream.get()));
   EXPECT_NE(buffer.data(), nullptr);
+}
+
+TEST(CudaMemoryTest, WhatThePoolKeepsIsGivenBackBeforeCusolverFails) {
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto context, Open());
+  const int64_t stride = StrideOf(2);
+  std::vector<double> matrix(static_cast<size_t>(2 * stride));
+  matrix[0] = matrix[static_cast<size_t>(stride) + 1] = 4;
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto h, context->Upload(matrix));
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto factor, InverseFactor::Create(2, *context));
+  cuda_on_host::FailUntilTrimmed(0);
+  SPARSEFW_ASSERT_OK_AND_ASSIGN(const auto failed, factor->Factorize({.matrix = h.data()}));
+  EXPECT_FALSE(failed.has_value());
+  double corner = 0;
+  ASSERT_THAT(CopyAndWait(&corner, factor->inverse(), 1, cudaMemcpyDeviceToHost, context->stream()),
+              IsOk());
+  EXPECT_EQ(corner, 0.5);
 }
 
 TEST(CudaMemoryTest, WhatIsTooMuchForTheDeviceStillFails) {

@@ -43,6 +43,32 @@ class SymmetricProductTest : public ::testing::Test {
     layer_.gram = Upload(gram_);
   }
 
+  // G of inputs of which channel j is about size(j) times as large as the least.
+  template <typename Size>
+  void SetInputs(const Size& size) {
+    constexpr int64_t kTokens = 256;
+    std::vector<double> inputs(static_cast<size_t>(kTokens * kCols));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = (random_.Uniform() - 0.5) * size(static_cast<int64_t>(i) % kCols);
+    }
+    std::vector<double> sums(gram_.size());
+    double largest = 0;
+    for (int64_t i = 0; i < kCols; ++i) {
+      for (int64_t j = 0; j < kCols; ++j) {
+        double& sum = sums[At(i, j)];
+        for (int64_t token = 0; token < kTokens; ++token) {
+          sum += inputs[static_cast<size_t>(token * kCols + i)] *
+                 inputs[static_cast<size_t>(token * kCols + j)];
+        }
+        largest = std::max(largest, std::abs(sum));
+      }
+    }
+    const int exponent = layer_.largest_exponent - std::ilogb(largest);
+    std::transform(sums.begin(), sums.end(), gram_.begin(),
+                   [&](double sum) { return static_cast<float>(std::ldexp(sum, exponent)); });
+    layer_.gram = Upload(gram_);
+  }
+
   size_t At(int64_t row, int64_t col) const {
     return static_cast<size_t>(row * layer_.stride + col);
   }
@@ -78,19 +104,29 @@ class SymmetricProductTest : public ::testing::Test {
     return values;
   }
 
-  // The largest error of an entry, relative to (|A| |G|) there, whose rounding bounds it.
+  // The largest error of an entry, relative to (|A| |G|) there, whose rounding bounds it, and
+  // 2^-18 (max|A| |S^-1 G| + |A S| max|G|), which float16 numbers near the least one add to it.
   double Error(const std::vector<float>& a, const std::vector<float>& out,
                const std::vector<float>& scale) const {
     double worst = 0;
+    const double largest = static_cast<double>(*std::max_element(gram_.begin(), gram_.end()));
     for (int64_t row = 0; row < kRows; ++row) {
+      double most = 0;
+      for (int64_t k = 0; k < kCols; ++k) {
+        most = std::max(most, std::abs(static_cast<double>(a[At(row, k)])));
+      }
       for (int64_t col = 0; col < kCols; ++col) {
         double sum = 0;
         double size = 0;
         for (int64_t k = 0; k < kCols; ++k) {
-          const double term =
-              static_cast<double>(a[At(row, k)]) * static_cast<double>(gram_[At(k, col)]);
-          sum += term;
-          size += std::abs(term);
+          const auto value = static_cast<double>(a[At(row, k)]);
+          const auto entry = static_cast<double>(gram_[At(k, col)]);
+          sum += value * entry;
+          size += std::abs(value * entry);
+          const double s = std::sqrt(std::max(0.0, static_cast<double>(gram_[At(k, k)]) / largest));
+          if (s > 0) {
+            size += 0x1.0p-18 * (std::abs(value) * s * largest + most * std::abs(entry) / s);
+          }
         }
         const double found = static_cast<double>(out[At(row, col)]) *
                              static_cast<double>(scale[static_cast<size_t>(row)]);
@@ -121,11 +157,13 @@ class SymmetricProductTest : public ::testing::Test {
     *has_low = operand.low != nullptr;
     std::vector<uint16_t> high(a.size());
     std::vector<uint16_t> low(a.size());
-    const LeftOperand<float> host = {high.data(), *has_low ? low.data() : nullptr, operand.factor};
+    const std::vector<float> columns = Download(operand.columns, layer_.stride);
+    const LeftOperand<float> host = {high.data(), *has_low ? low.data() : nullptr, operand.factor,
+                                     columns.data()};
     for (size_t i = 0; i < a.size(); i += kOperandEntries) {
       float eight[kOperandEntries];
       std::copy_n(a.begin() + static_cast<int64_t>(i), kOperandEntries, eight);
-      host.Put(static_cast<int64_t>(i), eight);
+      host.Put(static_cast<int64_t>(i), static_cast<int64_t>(i) % layer_.stride, eight);
     }
     Put(high, operand.high);
     if (*has_low) Put(low, operand.low);
@@ -164,6 +202,45 @@ TEST_F(SymmetricProductTest, LayersNearOneHaveTheSameError_cuda) {
   EXPECT_LT(ErrorOfRows(weights, ProductPrecision::kFloat32), kSplitError);
   bool has_low = false;
   EXPECT_LT(ErrorOfWeights(weights, Product::Values::kAny, &has_low), kSplitError);
+}
+
+// A few massive activations, as language models have them, and channels of every size. Where
+// weights of the large ones are pruned, nothing hides the error of the others.
+TEST_F(SymmetricProductTest, InputsOfVeryDifferentSizeHaveTheSameError_cuda) {
+  for (const double amplitude : {1e4, 1e5}) {
+    for (const bool few : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << amplitude << (few ? ", few" : ", all sizes"));
+      const auto is_large = [&](int64_t col) { return few ? col % 50 == 3 : 2 * col > kCols; };
+      SetInputs([&](int64_t col) {
+        if (few) return is_large(col) ? amplitude : 1;
+        return std::pow(amplitude, static_cast<double>(col) / static_cast<double>(kCols - 1));
+      });
+      std::vector<float> a = RandomRows(std::vector<float>(kRows, 0x1.0p33F));
+      for (int64_t row = 0; row < kRows; row += 2) {
+        for (int64_t col = 0; col < kCols; ++col) {
+          if (is_large(col)) a[At(row, col)] = 0;
+        }
+      }
+      EXPECT_LT(ErrorOfRows(a, ProductPrecision::kFloat32), kSplitError);
+      EXPECT_LT(ErrorOfRows(a, ProductPrecision::kTf32), kHalfError);
+      bool has_low = false;
+      EXPECT_LT(ErrorOfWeights(a, Product::Values::kWeights, &has_low), kSplitError);
+      EXPECT_TRUE(has_low);
+      for (float& value : a) value = ToFloat(ToBFloat16(value));
+      EXPECT_LT(ErrorOfWeights(a, Product::Values::kWeights, &has_low), kSplitError);
+      EXPECT_FALSE(has_low);
+    }
+  }
+}
+
+TEST_F(SymmetricProductTest, InputsOfLikeSizeAreTakenAsTheyAre_cuda) {
+  SetInputs([](int64_t col) { return col % 2 == 0 ? 1.0 : 1.4; });
+  layer_.weights = Upload(RandomRows(std::vector<float>(kRows, 1)));
+  Product product =
+      Product::Create(layer_, kRows, Product::Use::kOperand, ProductPrecision::kFloat32, *context_)
+          .value();
+  const float* columns = product.operand(Product::Values::kAny).columns;
+  EXPECT_EQ(Download(columns, kCols), std::vector<float>(kCols, 1));
 }
 
 TEST_F(SymmetricProductTest, BelowFloat32OneProductIsTaken_cuda) {

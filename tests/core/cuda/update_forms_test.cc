@@ -94,8 +94,7 @@ TEST(UpdateFormTest, ChangesWithTheTogglesAndNotWithTheCallsOfStep_cuda) {
   EXPECT_EQ(last.gap, actual.gap);
 }
 
-// Rows are taken through several iterations in one go. Here one row toggles more
-// than a list has room for; and a row may not fit shared memory.
+// A row toggles more than a list has room for; and a row may not fit shared memory.
 TEST(UpdateFormTest, LongRowsAreThoseOfTheReference_cuda) {
   SPARSEFW_NEED_DEVICE(EngineKind::kCudaFloat64);
   for (const int64_t cols : {3500, 4300}) {

@@ -1,8 +1,7 @@
 // cuBLAS on the host: what the project uses of it, over CBLAS.
 //
-// GemmEx takes R_32F and R_64F throughout, or R_16F and R_16BF factors with an
-// R_32F result; scalars are the host's. Sums are CBLAS's, in another order than
-// the device's.
+// GemmEx takes R_32F and R_64F throughout, or R_16F and R_16BF factors with an R_32F result;
+// scalars are the host's. Sums are CBLAS's, in another order than the device's.
 #ifndef SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUBLAS_V2_H_
 #define SPARSEFW_TESTS_CUDA_ON_HOST_INCLUDE_CUBLAS_V2_H_
 

@@ -9,10 +9,9 @@
 //   graphs    record what is enqueued, arguments by value, and replay it
 //   memory    malloc'ed, filled with 0xff (NaN) and limited
 //
-// Misuse that a device would punish with a hang or with garbage ends the
-// program with a message: threads that wait for each other for ever, a barrier
-// that threads reach at different lines, a warp operation whose mask lacks the
-// caller.
+// Misuse that a device would punish with a hang or with garbage ends the program with a message:
+// threads that wait for each other for ever, a barrier that threads reach at different lines, a
+// warp operation whose mask lacks the caller.
 //
 // Not emulated, so not proven: races that need two threads to run at the same
 // instant, memory order, the host's failing to wait for the device, the size

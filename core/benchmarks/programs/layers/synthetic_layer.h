@@ -1,5 +1,4 @@
-// A layer of any size within seconds, seeded: what the layers of LLaMA are
-// stood in for by.
+// A layer of any size within seconds, seeded: what the layers of LLaMA are stood in for by.
 #ifndef SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_SYNTHETIC_LAYER_H_
 #define SPARSEFW_CORE_BENCHMARKS_PROGRAMS_LAYERS_SYNTHETIC_LAYER_H_
 

@@ -82,6 +82,7 @@ SmokeIterate::SmokeIterate(const Pattern& pattern, int64_t rows, int64_t cols) {
   it_.free_total = it_.groups.total_kept;
   for (const BitWord word : fixed) it_.free_total -= std::popcount(word);
   saliency_ = Placed(saliency);
+  columns_ = Placed(std::vector<float>(static_cast<size_t>(stride), 1));
   cuda::LayOut(it_, arrays_);
   arrays_.Add(rows * stride / 32, mask_);
   arrays_.Add(rows * stride, out_);
@@ -106,7 +107,7 @@ void SmokeIterate::Reset() {
 
 cuda::LeftOperand<float> SmokeIterate::Operand() {
   auto* halves = reinterpret_cast<uint16_t*>(out_);
-  return {halves, halves + it_.rows * it_.stride, kOperandFactor};
+  return {halves, halves + it_.rows * it_.stride, kOperandFactor, columns_};
 }
 
 }  // namespace sparsefw::bench

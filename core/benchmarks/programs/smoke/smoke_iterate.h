@@ -44,6 +44,7 @@ class SmokeIterate {
   cuda::DeviceArrays arrays_{nullptr};
   cuda::IterateView<float> it_;
   const float* saliency_ = nullptr;
+  const float* columns_ = nullptr;  // of a product: ones
   cuda::BitWord* mask_ = nullptr;
   float* out_ = nullptr;
 };

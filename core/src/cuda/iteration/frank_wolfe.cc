@@ -109,7 +109,7 @@ template <typename Real>
 UpdateForm FrankWolfe<Real>::FormIn(int64_t epoch) const {
   const double share = toggles_.TogglesFor(epoch) /
                        (static_cast<double>(layer_.rows) * static_cast<double>(layer_.cols));
-  return ChooseForm<Real>(share, forms_);
+  return ChooseForm<Real>(share, product_->Products(Product::Values::kWeights), forms_);
 }
 
 template <typename Real>

@@ -40,17 +40,15 @@ inline constexpr int64_t kPanelRows = 4096;
 inline int64_t PanelRows(int64_t rows) { return std::min(kPanelRows, rows); }
 
 // Memory on the device: E, U and x of W's size, four bit masks, what products take
-// (symmetric_product.h) for panels of kPanelRows rows, and another panel while E is compared
-// with a dense product. The saliency, of W's
-// size in float32, from the first Round on.
+// (symmetric_product.h) for panels of kPanelRows rows, and another panel while E is compared with a
+// dense product. The saliency, of W's size in float32, from the first Round on.
 //
 // Threads: one at a time. Step enqueues iterations, most of them as launches of
 // captured graphs, at most two epochs ahead of the device, and waits for the last.
 //
-// How U is updated is decided for an epoch at a time, by how many coordinates
-// toggled in the epoch before the last: that is known without keeping the device
-// waiting. Epochs begin at fixed iterations, so that the choice does not depend on
-// how Step is cut.
+// How U is updated is decided for an epoch at a time, by how many coordinates toggled in the epoch
+// before the last: that is known without keeping the device waiting. Epochs begin at fixed
+// iterations, so that the choice does not depend on how Step is cut.
 template <typename Real>
 class FrankWolfe final : public IncrementalFrankWolfe<DeviceSaliency> {
  public:

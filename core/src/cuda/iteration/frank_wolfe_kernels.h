@@ -6,9 +6,8 @@
 //                           from V_{t-1}; then V_{t-1} := V_t and eta_t, L_{t+1}
 //   2. LaunchSelect         E_{t+1} = E_t + eta_t (U_t - E_t), V_{t+1}, a_{t+1}
 //   3. LaunchFinishStep     g_{t+1} and the bound
-// All of them do nothing once StepState::stopped is set. None has
-// arguments that change from one iteration to the next, so that the three can
-// be captured once as a graph.
+// All of them do nothing once StepState::stopped is set. None has arguments that change from one
+// iteration to the next, so that the three can be captured once as a graph.
 //
 // Determinism: sums are float64, over blocks in a fixed order; atomics count
 // only, in integers. The same input gives the same bits on the same device.

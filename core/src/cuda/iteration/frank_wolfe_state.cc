@@ -1,9 +1,6 @@
-// The device memory of an iteration, and the copies of what the coming iterations depend on from
-// there and back.
-//
-// These have all of it, E and U at any iteration. Beside the matrices and StepState these are
-// the window of the selection, for the order of a sum depends on whether it was
-// guessed right, and the toggles of past epochs, which choose how U is updated.
+// The device memory of an iteration, and the copies of what the coming iterations depend on. These
+// are all matrices, StepState, the toggles of past epochs, which choose how U is updated, and the
+// window of the selection. The order of a sum depends on whether that was guessed right.
 #include <algorithm>
 #include <cstddef>
 #include <span>

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         values[part + k] = (kept >> (part + k) & 1U) != 0 ? Real{0} : weights.v[k];
       }
     }
-    out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
+    out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, col, values);
   }
   if (!kToggles) return;
   count = BlockSum(count);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int k = 0; k < kOperandEntries; ++k) {
     values[k] = RelaxedAt(it, first + blockIdx.x, col + k);
   }
-  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, values);
+  out.Put(static_cast<int64_t>(blockIdx.x) * it.stride + col, col, values);
 }
 
 // partial[3 row ..]: the row's part of the loss, and of ||dense - E||^2 and

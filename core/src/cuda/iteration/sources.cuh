@@ -19,8 +19,7 @@
 
 namespace sparsefw::cuda {
 
-// Entries that a thread reads before it writes any: a store would hold back the
-// loads that follow.
+// Entries that a thread reads before it writes any: a store would hold back the loads that follow.
 inline constexpr int kAhead = 4;
 
 // The numbers of the step that a thread needs. Read once: for all the compiler knows

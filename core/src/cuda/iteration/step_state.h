@@ -16,8 +16,7 @@ struct StepState {
   unsigned long long pending = 0;  // of the first step, counted in advance
   double drift = 0;
 
-  // The lazy mask: one scale for all rows. The next pass over the entries makes
-  // the rewrite.
+  // The lazy mask: one scale for all rows. The next pass over the entries makes the rewrite.
   LazyScale scale;
   LazyScale old_scale;
   Rewrite rewrite = Rewrite::kNone;

@@ -15,13 +15,13 @@ struct FormOptions {
   double dense_share = -1;  // of EngineTuning
 };
 
-// The form for iterations in which `share` of the coordinates toggles. Measured on an H100 at
-// 4096 x 4096 (docs/benchmarks/gpu-log.md): rows of G take 0.32 ms for each percent that toggles.
-// A dense product takes 0.5 ms with what goes with it, one of lower precision 0.3. A product in
-// float64 takes 2.2 ms, where rows take twice the bytes.
+// The form for iterations in which `share` of the coordinates toggles and a dense product is a sum
+// of so many float16 ones. Measured on an H100 at 4096 x 4096 (docs/benchmarks/gpu-log.md): rows of
+// G take 0.32 ms for each percent that toggles. A dense product takes 0.69, 0.5 or 0.3 ms with what
+// goes with it. A product in float64 takes 2.2 ms, where rows take twice the bytes.
 template <typename Real>
-UpdateForm ChooseForm(double share, const FormOptions& options) {
-  double dense = options.precision == ProductPrecision::kFloat32 ? 0.015 : 0.009;
+UpdateForm ChooseForm(double share, int products, const FormOptions& options) {
+  double dense = products == 3 ? 0.021 : products == 2 ? 0.015 : 0.009;
   if (sizeof(Real) == sizeof(double)) dense = 0.04;
   if (options.dense_share >= 0) dense = options.dense_share;
   return share > dense ? UpdateForm::kDense : UpdateForm::kRows;

@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,4 @@
-// Gram accumulation on a CUDA device: float32 products of blocks of tokens,
-// summed in float64.
+// Gram accumulation on a CUDA device: float32 products of blocks of tokens, summed in float64.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_GRAM_ACCUMULATOR_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_GRAM_ACCUMULATOR_H_
 

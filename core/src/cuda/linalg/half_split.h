@@ -3,11 +3,16 @@
 //   x f = high + low + error,   high = half(x f),  low = half(x f - high)
 //
 // f is a power of two that brings the largest |x| below 2^16. float16 has 11 bits, so
-// |error| <= 2^-22 |x f|, but at least 2^-25: that is 2^-39 of the largest value.
+// |error| <= 2^-22 |x f|, but at least 2^-25: that is 2^-39 of the largest value. Values below
+// 2^-17 of it lose bits, and G spans more where inputs differ much in size. So it is split as
+//
+//   A G = (A S)(S^-1 G),   S diagonal, s_j a power of two near sqrt(G_jj / max|G|), at most 1
+//
+// |G_jk| <= sqrt(G_jj G_kk), so column k of S^-1 G is below 2 sqrt(G_kk max|G|): both factors span
+// the square root of what G does.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_H_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_HALF_SPLIT_H_
 
-#include <cmath>
 #include <cstdint>
 
 #include "core/src/base/host_device.h"
@@ -37,7 +42,8 @@ SPARSEFW_HOST_DEVICE inline uint16_t HalfOfFloat(float value) {
 // Entries of a row of the left operand that a thread writes.
 inline constexpr int kOperandEntries = 8;
 
-// The left operand of a dense product, as kernels write it: entries i to i + 7, i a multiple of 8.
+// The left operand of a dense product, as kernels write it: entries i to i + 7, i a multiple of 8,
+// which begin in column `col`.
 template <typename Real>
 struct LeftOperand;
 
@@ -46,15 +52,18 @@ struct LeftOperand<float> {
   uint16_t* high = nullptr;
   uint16_t* low = nullptr;  // null: the product does without
   float factor = 1;
+  const float* columns = nullptr;  // [stride]: another factor of each column
 
-  SPARSEFW_HOST_DEVICE void Put(int64_t i, const float (&values)[kOperandEntries]) const {
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, int64_t col,
+                                const float (&values)[kOperandEntries]) const {
+    const EightFloats scales = *reinterpret_cast<const EightFloats*>(columns + col);
     EightHalves highs = {};
     EightHalves lows = {};
     for (int pair = 0; pair < kOperandEntries / 2; ++pair) {
       uint32_t high_bits = 0;
       uint32_t low_bits = 0;
       for (int k = 0; k < 2; ++k) {
-        const float scaled = values[2 * pair + k] * factor;
+        const float scaled = values[2 * pair + k] * factor * scales.v[2 * pair + k];
         const uint16_t half = HalfOfFloat(scaled);
         high_bits |= static_cast<uint32_t>(half) << (16 * k);
         low_bits |= static_cast<uint32_t>(HalfOfFloat(scaled - FloatOfHalf(half))) << (16 * k);
@@ -67,6 +76,9 @@ struct LeftOperand<float> {
   }
 
  private:
+  struct alignas(16) EightFloats {
+    float v[kOperandEntries];
+  };
   struct alignas(16) EightHalves {
     uint32_t pairs[kOperandEntries / 2];
   };
@@ -85,7 +97,7 @@ template <>
 struct LeftOperand<double> {
   double* values = nullptr;
 
-  SPARSEFW_HOST_DEVICE void Put(int64_t i, const double (&from)[kOperandEntries]) const {
+  SPARSEFW_HOST_DEVICE void Put(int64_t i, int64_t, const double (&from)[kOperandEntries]) const {
     for (int k = 0; k < kOperandEntries; ++k) values[i + k] = from[k];
   }
 };

@@ -60,23 +60,50 @@ __device__ void LoadEight(const float* from, float (&values)[kOperandEntries]) {
   }
 }
 
+constexpr int kMostBalance = 40;  // s_j is at least 2^-40
+
+// One block a row j: columns[j] = s_j, columns[stride + j] = 1 / s_j. A row of a G that is not
+// positive semidefinite may exceed what its diagonal says: no |G_jk| / s_j is beyond 2^above.
 __global__ void __launch_bounds__(kBlockThreads)
-    SplitKernel(const float* values, int64_t count, LeftOperand<float> out) {
+    BalanceKernel(const float* gram, int64_t cols, int64_t stride, int above, float* columns) {
+  const int64_t row = blockIdx.x;
+  float largest = 0;
+  for (int64_t col = threadIdx.x; row < cols && col < cols; col += kBlockThreads) {
+    largest = fmaxf(largest, fabsf(gram[row * stride + col]));
+  }
+  largest = BlockReduce(largest, [](float a, float b) { return fmaxf(a, b); });
+  if (threadIdx.x != 0) return;
+  const auto below = [above](float value) {  // at most 2^above, as an exponent
+    int exponent = -2 * kMostBalance;
+    if (value > 0) static_cast<void>(frexpf(value, &exponent));
+    return above - exponent;
+  };
+  const int by_diagonal = below(row < cols ? gram[row * stride + row] : 0) / 2;
+  const int by_row = below(largest);
+  int exponent = by_diagonal < by_row ? by_diagonal : by_row;
+  exponent = exponent < 0 ? 0 : exponent > kMostBalance ? kMostBalance : exponent;
+  columns[row] = ldexpf(1.0F, -exponent);
+  columns[stride + row] = ldexpf(1.0F, exponent);
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    SplitKernel(const float* values, int64_t count, int64_t stride, LeftOperand<float> out) {
   const int64_t i =
       (static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x) * kOperandEntries;
   if (i >= count) return;
   float eight[kOperandEntries];
   LoadEight(values + i, eight);
-  out.Put(i, eight);
+  out.Put(i, i % stride, eight);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    MisfitsKernel(const float* values, int64_t count, float factor, int* misfits) {
+    MisfitsKernel(const float* values, int64_t count, int64_t stride, LeftOperand<float> as,
+                  int* misfits) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kBlockThreads;
   int mine = 0;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x; i < count;
        i += step) {
-    const float scaled = values[i] * factor;
+    const float scaled = values[i] * as.factor * as.columns[i % stride];
     if (fabsf(scaled - FloatOfHalf(HalfOfFloat(scaled))) > kHalfRounding) ++mine;
   }
   mine = BlockSum(mine);
@@ -92,10 +119,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kOperandEntries;
   constexpr int64_t kStep = int64_t{kBlockThreads} * kOperandEntries;
   float eight[kOperandEntries];
+  float scales[kOperandEntries];
   float largest = 0;
   for (int64_t col = first; col < stride; col += kStep) {
     LoadEight(from + col, eight);
-    for (const float value : eight) largest = fmaxf(largest, fabsf(value));
+    LoadEight(out.columns + col, scales);
+    for (int k = 0; k < kOperandEntries; ++k) largest = fmaxf(largest, fabsf(eight[k]) * scales[k]);
   }
   largest = BlockReduce(largest, [](float a, float b) { return fmaxf(a, b); });
   // Within the range of float, whatever the row: a power of two and its inverse.
@@ -108,7 +137,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   out.factor = ldexpf(1.0F, exponent);
   for (int64_t col = first; col < stride; col += kStep) {
     LoadEight(from + col, eight);
-    out.Put(row * stride + col, eight);
+    out.Put(row * stride + col, col, eight);
   }
   if (threadIdx.x == 0) scale[row] = ldexpf(1.0F, -exponent) / gram_factor;
 }
@@ -156,19 +185,25 @@ CudaError LaunchCountAsymmetric(const RawMatrix& gram, unsigned long long* entri
   return Launch(AsymmetricKernel, {.blocks_x = gram.rows}, stream, gram, entries);
 }
 
-CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
-                      cudaStream_t stream) {
-  constexpr int64_t kValuesOfBlock = int64_t{kBlockThreads} * kOperandEntries;
-  return Launch(SplitKernel, {.blocks_x = (count + kValuesOfBlock - 1) / kValuesOfBlock}, stream,
-                values, count, out);
+CudaError LaunchBalance(const float* gram, int64_t cols, int64_t stride, int largest_exponent,
+                        float* columns, cudaStream_t stream) {
+  return Launch(BalanceKernel, {.blocks_x = stride}, stream, gram, cols, stride,
+                largest_exponent + 1, columns);
 }
 
-CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
-                             cudaStream_t stream) {
+CudaError LaunchSplit(const float* values, int64_t count, int64_t stride,
+                      const LeftOperand<float>& out, cudaStream_t stream) {
+  constexpr int64_t kValuesOfBlock = int64_t{kBlockThreads} * kOperandEntries;
+  return Launch(SplitKernel, {.blocks_x = (count + kValuesOfBlock - 1) / kValuesOfBlock}, stream,
+                values, count, stride, out);
+}
+
+CudaError LaunchCountMisfits(const float* values, int64_t count, int64_t stride,
+                             const LeftOperand<float>& as, int* misfits, cudaStream_t stream) {
   constexpr int64_t kMostBlocks = 1024;
   const int64_t blocks = (count + kBlockThreads - 1) / kBlockThreads;
   return Launch(MisfitsKernel, {.blocks_x = blocks < kMostBlocks ? blocks : kMostBlocks}, stream,
-                values, count, factor, misfits);
+                values, count, stride, as, misfits);
 }
 
 CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,

@@ -33,17 +33,22 @@ CudaError LaunchShrink(const RawMatrix& gram, double shrinkage, void* out, cudaS
 CudaError LaunchCountAsymmetric(const RawMatrix& gram, unsigned long long* entries,
                                 cudaStream_t stream);
 
-// values [count], a multiple of 8, times out.factor.
-CudaError LaunchSplit(const float* values, int64_t count, const LeftOperand<float>& out,
-                      cudaStream_t stream);
+// columns [2 * stride]: s_j of a G [cols, stride] whose largest entry has that exponent (ilogb) at
+// most, then 1 / s_j; the padding's are finite.
+CudaError LaunchBalance(const float* gram, int64_t cols, int64_t stride, int largest_exponent,
+                        float* columns, cudaStream_t stream);
 
-// *misfits is added to: values [count] that are no float16 once they are multiplied by `factor`.
-CudaError LaunchCountMisfits(const float* values, int64_t count, float factor, int* misfits,
-                             cudaStream_t stream);
+// values [count], rows of `stride`, times the factors of `out`.
+CudaError LaunchSplit(const float* values, int64_t count, int64_t stride,
+                      const LeftOperand<float>& out, cudaStream_t stream);
 
-// Rows of `values` [rows, stride], each times a power of two that brings its largest value to
-// 2^kHalfExponent; row r of the product with a G that was multiplied by gram_factor is then to be
-// multiplied by scale[r].
+// *misfits is added to: values that are no float16 once they are multiplied by the factors of `as`.
+CudaError LaunchCountMisfits(const float* values, int64_t count, int64_t stride,
+                             const LeftOperand<float>& as, int* misfits, cudaStream_t stream);
+
+// Rows of `values` [rows, stride], by out.columns and each times a power of two that brings its
+// largest value to 2^kHalfExponent; row r of the product with a G that was multiplied by
+// gram_factor is then to be multiplied by scale[r].
 CudaError LaunchSplitRows(const float* values, int64_t rows, int64_t stride, float gram_factor,
                           const LeftOperand<float>& out, float* scale, cudaStream_t stream);
 

@@ -1,5 +1,4 @@
-// Reductions and scans of a thread block, in a fixed order: the same input
-// gives the same bits.
+// Reductions and scans of a thread block, in a fixed order: the same input gives the same bits.
 #ifndef SPARSEFW_CORE_SRC_CUDA_LINALG_REDUCE_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_LINALG_REDUCE_CUH_
 

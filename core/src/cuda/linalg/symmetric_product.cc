@@ -13,17 +13,6 @@ namespace {
 template <typename Real>
 constexpr bool kSplits = std::is_same_v<Real, float>;
 
-// How many of `values` are no float16. Waits for the stream.
-absl::StatusOr<int> CountMisfits(const DeviceBuffer<float>& values, float factor,
-                                 cudaStream_t stream) {
-  SPARSEFW_ASSIGN_OR_RETURN(auto misfits, DeviceBuffer<int>::Zeroed(1, stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchCountMisfits(values.data(), values.size(), factor, misfits.data(), stream));
-  int count = 0;
-  SPARSEFW_RETURN_IF_ERROR(CopyAndWait(&count, misfits.data(), 1, cudaMemcpyDeviceToHost, stream));
-  return count;
-}
-
 }  // namespace
 
 template <typename Real>
@@ -43,11 +32,21 @@ absl::StatusOr<SymmetricProduct<Real>> SymmetricProduct<Real>::Create(
     if (use == Use::kRows) {
       SPARSEFW_ASSIGN_OR_RETURN(result.scale_, DeviceBuffer<Real>::Create(rows, stream));
     }
-    SPARSEFW_CUDA_RETURN_IF_ERROR(
-        LaunchSplit(layer.gram.data(), gram,
-                    {result.gram_high_.data(), result.gram_low_.data(), result.factor_}, stream));
-    SPARSEFW_ASSIGN_OR_RETURN(const int misfits,
-                              CountMisfits(layer.weights, result.factor_, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(result.columns_,
+                              DeviceBuffer<Real>::Create(2 * layer.stride, stream));
+    Real* columns = result.columns_.data();
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchBalance(layer.gram.data(), layer.cols, layer.stride,
+                                                layer.largest_exponent, columns, stream));
+    // G is stored as the transpose of S^-1 G: its columns are divided, too.
+    SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplit(
+        layer.gram.data(), gram, layer.stride,
+        {result.gram_high_.data(), result.gram_low_.data(), result.factor_, columns + layer.stride},
+        stream));
+    SPARSEFW_ASSIGN_OR_RETURN(auto counter, DeviceBuffer<int>::Create(1, stream));
+    SPARSEFW_ASSIGN_OR_RETURN(const int misfits, context.Counted(counter.data(), [&] {
+      return LaunchCountMisfits(layer.weights.data(), layer.size(), layer.stride,
+                                result.operand(Values::kAny), counter.data(), stream);
+    }));
     result.weights_fit_ = misfits == 0;
   } else if (use == Use::kOperand) {
     SPARSEFW_ASSIGN_OR_RETURN(result.values_, DeviceBuffer<Real>::Create(size, stream));
@@ -60,13 +59,14 @@ int64_t SymmetricProduct<Real>::Bytes(int64_t rows, int64_t cols, Use use) {
   constexpr int64_t kSize = sizeof(Real);
   const int64_t stride = StrideOf(cols);
   if (!kSplits<Real>) return use == Use::kOperand ? kSize * rows * stride : 0;
-  return kSize * ((rows + cols) * stride + (use == Use::kRows ? rows : 0)) + int64_t{sizeof(int)};
+  return kSize * ((rows + cols + 2) * stride + (use == Use::kRows ? rows : 0)) +
+         int64_t{sizeof(int)};
 }
 
 template <typename Real>
 LeftOperand<Real> SymmetricProduct<Real>::operand(Values values) {
   if constexpr (kSplits<Real>) {
-    return {high_.data(), LeavesOutLow(values) ? nullptr : low_.data(), factor_};
+    return {high_.data(), Products(values) < 3 ? nullptr : low_.data(), factor_, columns_.data()};
   } else {
     return {values_.data()};
   }
@@ -76,7 +76,7 @@ LeftOperand<Real> SymmetricProduct<Real>::operand(Values values) {
 template <typename Real>
 absl::Status SymmetricProduct<Real>::MultiplyHalves(int64_t rows, bool low, double alpha,
                                                     Real* out) const {
-  // G^T is the same matrix: tensor cores read both operands along the depth fastest.
+  // Tensor cores read both operands along the depth fastest.
   ProductArgs args = {.rows = rows,
                       .cols = layer_.cols,
                       .depth = layer_.stride,
@@ -103,7 +103,7 @@ template <typename Real>
 absl::Status SymmetricProduct<Real>::Multiply(int64_t rows, Values values, Real* out) const {
   if constexpr (kSplits<Real>) {
     const double factor = static_cast<double>(factor_);
-    return MultiplyHalves(rows, !LeavesOutLow(values), 1 / (factor * factor), out);
+    return MultiplyHalves(rows, Products(values) == 3, 1 / (factor * factor), out);
   } else {
     return context_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, values_.data(),
                                         layer_.gram.data(), out);
@@ -114,8 +114,8 @@ template <typename Real>
 absl::Status SymmetricProduct<Real>::MultiplyRows(int64_t rows, const Real* a, Real* out) {
   if constexpr (kSplits<Real>) {
     SPARSEFW_CUDA_RETURN_IF_ERROR(LaunchSplitRows(a, rows, layer_.stride, factor_,
-                                                  {high_.data(), low_.data()}, scale_.data(),
-                                                  context_.stream()));
+                                                  {high_.data(), low_.data(), 1, columns_.data()},
+                                                  scale_.data(), context_.stream()));
     return MultiplyHalves(rows, precision_ == ProductPrecision::kFloat32, 1, out);
   } else {
     return context_.MultiplyBySymmetric(rows, layer_.cols, layer_.stride, a, layer_.gram.data(),

@@ -16,15 +16,16 @@ namespace sparsefw::cuda {
 
 // out = A G, A in panels of rows.
 //
-// Numeric: in float32 A and G are sums of two float16 matrices (half_split.h), and
+// Numeric: in float32 A S and S^-1 G are sums of two float16 matrices (half_split.h), and
 //          A G = A_high G_high + A_high G_low + A_low G_high, each product summed in float32 by
-//          tensor cores. What is left out, A_low G_low, is below 2^-22 |A| |G|. A_low is left out
-//          too where A consists of values of W, all of which fit one float16. ProductPrecision
-//          below float32: A_high G_high alone, with an error below 2^-10 |A| |G|.
+//          tensor cores. What is left out, A_low G_low, is below 2^-22 |A| |G|. The least float16
+//          adds 2^-39 (m |S^-1 G| + |A S| max|G|), m = max|W| or the largest of a row of A S.
+//          A_low is left out too where A consists of values of W, all of which fit one float16.
+//          ProductPrecision below float32: A_high G_high alone, 2^-10 in place of 2^-22.
 //          In float64 it is one product.
 // Memory:  float32: 4 cols * stride bytes on the device for G and 4 * rows * stride for A;
 //          float64: 8 * rows * stride for an operand
-// Errors:  ResourceExhausted, what went wrong on the device
+// Errors:  Cancelled, ResourceExhausted, what went wrong on the device
 //
 // Not thread-safe. The layer and the context must outlive it.
 template <typename Real>
@@ -45,6 +46,11 @@ class SymmetricProduct {
 
   // Where the caller writes A, rows `stride` elements apart, the padding 0.
   LeftOperand<Real> operand(Values values);
+  // How many products of float16 matrices Multiply takes.
+  int Products(Values values) const {
+    if (precision_ != ProductPrecision::kFloat32) return 1;
+    return values == Values::kWeights && weights_fit_ ? 2 : 3;
+  }
   // Enqueues out [rows, stride] = A G of what was written; the padding of `out` is left alone or
   // becomes 0.
   absl::Status Multiply(int64_t rows, Values values, Real* out) const;
@@ -58,17 +64,15 @@ class SymmetricProduct {
   SymmetricProduct(const DeviceLayer<Real>& layer, ProductPrecision precision,
                    const ExecutionContext& context)
       : layer_(layer), precision_(precision), context_(context) {}
-  bool LeavesOutLow(Values values) const {
-    return precision_ != ProductPrecision::kFloat32 || (values == Values::kWeights && weights_fit_);
-  }
   absl::Status MultiplyHalves(int64_t rows, bool low, double alpha, Real* out) const;
 
   const DeviceLayer<Real>& layer_;
   ProductPrecision precision_;
-  float factor_ = 1;  // of W and of G: half_split.h
+  float factor_ = 1;  // of W S and of S^-1 G: half_split.h
   const ExecutionContext& context_;
   bool weights_fit_ = false;  // each is one float16, as near as the smallest float16 allows
   // float32 only:
+  DeviceBuffer<Real> columns_;  // the diagonal of S, then of S^-1
   DeviceBuffer<uint16_t> gram_high_;
   DeviceBuffer<uint16_t> gram_low_;
   DeviceBuffer<uint16_t> high_;

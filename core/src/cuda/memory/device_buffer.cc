@@ -19,14 +19,9 @@ absl::Status TrimMemoryPool(cudaStream_t stream) {
 absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream) {
   void* data = nullptr;
   if (bytes == 0) return data;
-  const absl::Status first =
-      ToStatus(cudaMallocAsync(&data, static_cast<size_t>(bytes), stream), "cudaMallocAsync");
-  if (!absl::IsResourceExhausted(first)) {
-    if (!first.ok()) return first;
-    return data;
-  }
-  SPARSEFW_RETURN_IF_ERROR(TrimMemoryPool(stream));
-  SPARSEFW_CUDA_RETURN_IF_ERROR(cudaMallocAsync(&data, static_cast<size_t>(bytes), stream));
+  SPARSEFW_RETURN_IF_ERROR(TrimAndRetry(stream, [&] {
+    return ToStatus(cudaMallocAsync(&data, static_cast<size_t>(bytes), stream), "cudaMallocAsync");
+  }));
   return data;
 }
 

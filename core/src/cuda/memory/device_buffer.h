@@ -27,9 +27,17 @@ absl::StatusOr<void*> AllocateOnDevice(int64_t bytes, cudaStream_t stream);
 // Gives back to the driver what the pool of the current device keeps unused. Waits for the stream.
 absl::Status TrimMemoryPool(cudaStream_t stream);
 
-// `size` elements on the current device; uninitialised. Allocated and freed in
-// the order of the stream: what was enqueued before may still use it. The
-// stream must outlive it. Move only.
+// What `attempt` returns; where there is no memory, once more after TrimMemoryPool.
+template <typename Attempt>
+absl::Status TrimAndRetry(cudaStream_t stream, const Attempt& attempt) {
+  absl::Status status = attempt();
+  if (!absl::IsResourceExhausted(status)) return status;
+  SPARSEFW_RETURN_IF_ERROR(TrimMemoryPool(stream));
+  return attempt();
+}
+
+// `size` elements on the current device; uninitialised. Allocated and freed in the order of the
+// stream: what was enqueued before may still use it. The stream must outlive it. Move only.
 template <typename T>
 class DeviceBuffer {
  public:
@@ -39,10 +47,9 @@ class DeviceBuffer {
     DeviceBuffer buffer;
     buffer.stream_ = stream;
     buffer.size_ = size;
-    const absl::StatusOr<void*> data =
-        AllocateOnDevice(size * static_cast<int64_t>(sizeof(T)), stream);
-    if (!data.ok()) return data.status();
-    buffer.data_ = static_cast<T*>(*data);
+    SPARSEFW_ASSIGN_OR_RETURN(void* const data,
+                              AllocateOnDevice(size * static_cast<int64_t>(sizeof(T)), stream));
+    buffer.data_ = static_cast<T*>(data);
     return buffer;
   }
   static absl::StatusOr<DeviceBuffer> Zeroed(int64_t size, cudaStream_t stream) {

@@ -56,14 +56,16 @@ int64_t InverseFactor::Bytes(int64_t size) { return 2 * 8 * size * StrideOf(size
 absl::StatusOr<std::optional<sparsegpt::FailedPivot>> InverseFactor::Factorize(
     const ShiftedMatrix& h) {
   const cudaStream_t stream = context_.stream();
-  SPARSEFW_CUDA_RETURN_IF_ERROR(
-      LaunchShift(h.matrix, h.added, h.reversed, size_, stride_, factor_.data(), stream));
-  {
-    const MutexLock lock(CaptureMutex());  // it may take memory for itself
-    SPARSEFW_CUDA_RETURN_IF_ERROR(library_->potrf(
-        solver_, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size_), factor_.data(),
-        static_cast<int>(stride_), inverse_.data(), workspace_elements_, info_.data()));
-  }
+  // cuSOLVER may take memory for itself, which our pool may keep.
+  SPARSEFW_RETURN_IF_ERROR(TrimAndRetry(stream, [&]() -> absl::Status {
+    SPARSEFW_CUDA_RETURN_IF_ERROR(
+        LaunchShift(h.matrix, h.added, h.reversed, size_, stride_, factor_.data(), stream));
+    const MutexLock lock(CaptureMutex());
+    return ToStatus(library_->potrf(solver_, CUBLAS_FILL_MODE_UPPER, static_cast<int>(size_),
+                                    factor_.data(), static_cast<int>(stride_), inverse_.data(),
+                                    workspace_elements_, info_.data()),
+                    "cusolverDnDpotrf");
+  }));
   SPARSEFW_ASSIGN_OR_RETURN(const std::optional<sparsegpt::FailedPivot> failed, FindFailedPivot(h));
   if (failed) return failed;
   SPARSEFW_CUDA_RETURN_IF_ERROR(

@@ -1,8 +1,6 @@
 #include "core/src/cuda/prune/prune.h"
 
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "core/src/cuda/prune/prune_kernels.h"
 #include "core/src/cuda/runtime/cuda_status.h"

@@ -1,5 +1,4 @@
-// Weight reconstruction: for a given mask, the kept weights of every row that
-// lose least.
+// Weight reconstruction: for a given mask, the kept weights of every row that lose least.
 //
 //   min over w_hat supported on S of (w - w_hat) G (w - w_hat)^T
 //   <=>  G_SS w_hat_S = (G w)_S       S: the kept columns of the row
@@ -20,12 +19,12 @@
 namespace sparsefw::cuda {
 
 // Result:  [rows, cols], zero outside the mask, rounded to the weights' dtype
-// Numeric: iterates and the products P G as Real (float32 at least, never
-//          TF32), scalars in float64; the first residual and the losses that
-//          decide whether a row's solution is taken, after rounding, are float64
-//          products. The same bits at every run on the same device.
-// Memory:  rows in panels of 2048: (12 + 4 * sizeof(Real)) * 2048 * stride bytes
-//          on the device, and what Float64Product takes
+// Numeric: iterates as Real, the products P G by SymmetricProduct (float32: three float16 products,
+//          whatever ProductPrecision is), scalars in float64; the first residual and the losses
+//          that decide whether a row's solution is taken, after rounding, are float64 products. The
+//          same bits at every run on the same device.
+// Memory:  rows in panels of 2048: (12 + 4 * sizeof(Real)) * 2048 * stride bytes on the device, 4
+//          more with a guess, and what SymmetricProduct and Float64Product take
 // Cost:    2 * rows * cols^2 flops an iteration, kReconstructIterations of them
 //          at most, and twice that in float64
 // Stop:    looked at between iterations, as is out_of_time

@@ -9,10 +9,9 @@
 
 namespace sparsefw::cuda {
 
-// Above 48 KiB, static arrays included, a kernel has to be told that it may.
-// The limit belongs to the kernel on a device, not to a launch: the limit
-// is only ever raised, for all threads, or one engine's small launch would
-// forbid another's large one. For the current device. Thread-safe.
+// Above 48 KiB, static arrays included, a kernel has to be told that it may. The limit belongs to
+// the kernel on a device, not to a launch: the limit is only ever raised, for all threads, or one
+// engine's small launch would forbid another's large one. For the current device. Thread-safe.
 CudaError AllowShared(const void* kernel, size_t bytes);
 
 }  // namespace sparsefw::cuda

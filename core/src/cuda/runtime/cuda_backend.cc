@@ -76,7 +76,7 @@ class CudaBackend final : public Backend {
     if (!cublas.ok()) return {};
     const absl::StatusOr<std::string> version = (*cublas)->Version();
     if (!version.ok()) return {};
-    return absl::StrFormat("cuda 4, %s, driver %d, cuBLAS %s", description_, driver, *version);
+    return absl::StrFormat("cuda 5, %s, driver %d, cuBLAS %s", description_, driver, *version);
   }
 
   absl::StatusOr<std::unique_ptr<GramAccumulator>> CreateGramAccumulator(int64_t d_in,
@@ -91,11 +91,11 @@ class CudaBackend final : public Backend {
   int64_t EstimateHostBytes(int64_t rows, int64_t cols,
                             const MemoryRequest& request) const override {
     const int64_t masks = 6 * rows * ((cols + 7) / 8);
-    // The entries of the start, before they are on the device.
-    const int64_t start = 8 * rows * StrideOf(cols);
-    const bool weights = request.reconstruct || request.prunes;
-    return masks + start + (weights ? 4 * rows * cols : 0) +
-           (request.joint ? JointHostBytes(rows, cols) : 0) + kStagingBytes + kSavedPieceBytes;
+    // Those of a method of its own; those solved on its mask, and W there, which may replace them.
+    const int64_t weights =
+        (request.prunes ? 1 : 0) + (request.reconstruct || request.joint ? 2 : 0);
+    return masks + weights * 4 * rows * cols + (request.joint ? JointHostBytes(rows, cols) : 0) +
+           kStagingBytes + kSavedPieceBytes;
   }
 
   int64_t EstimateDeviceBytes(int64_t rows, int64_t cols,

@@ -2,7 +2,6 @@
 #ifndef SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_ENGINE_H_
 #define SPARSEFW_CORE_SRC_CUDA_RUNTIME_CUDA_ENGINE_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <type_traits>

@@ -1,5 +1,8 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 
+#include <utility>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "core/src/cuda/runtime/cusolver_library.h"
 #include "sparsefw/reason.h"
@@ -7,41 +10,44 @@
 namespace sparsefw::cuda {
 namespace {
 
-bool MeansNoDevice(cudaError_t error) {
-  switch (error) {
-    case cudaErrorInsufficientDriver:  // too old, or none at all
-    case cudaErrorStubLibrary:
-    case cudaErrorNoDevice:
-    case cudaErrorInvalidDevice:
-    case cudaErrorInitializationError:
-    case cudaErrorSystemNotReady:
-    case cudaErrorSystemDriverMismatch:
-    case cudaErrorDevicesUnavailable:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr cudaError_t kNoDevice[] = {cudaErrorInsufficientDriver,  // too old, or none at all
+                                     cudaErrorStubLibrary,        cudaErrorNoDevice,
+                                     cudaErrorInvalidDevice,      cudaErrorInitializationError,
+                                     cudaErrorSystemNotReady,     cudaErrorSystemDriverMismatch,
+                                     cudaErrorDevicesUnavailable};
+
+constexpr cudaError_t kSticky[] = {cudaErrorECCUncorrectable,
+                                   cudaErrorNvlinkUncorrectable,
+                                   cudaErrorContained,
+                                   cudaErrorIllegalAddress,
+                                   cudaErrorLaunchTimeout,
+                                   cudaErrorContextIsDestroyed,
+                                   cudaErrorHardwareStackError,
+                                   cudaErrorIllegalInstruction,
+                                   cudaErrorMisalignedAddress,
+                                   cudaErrorInvalidAddressSpace,
+                                   cudaErrorInvalidPc,
+                                   cudaErrorLaunchFailure,
+                                   cudaErrorAssert,
+                                   cudaErrorTensorMemoryLeak,
+                                   cudaErrorExternalDevice,
+                                   cudaErrorMpsClientTerminated,
+                                   cudaErrorUnknown};  // nothing is known of the device any more
+
+constexpr std::pair<cublasStatus_t, std::string_view> kCublasMeanings[] = {
+    {CUBLAS_STATUS_NOT_INITIALIZED, "not initialised"},
+    {CUBLAS_STATUS_ALLOC_FAILED, "no memory for its own buffers"},
+    {CUBLAS_STATUS_INVALID_VALUE, "a parameter out of range"},
+    {CUBLAS_STATUS_ARCH_MISMATCH, "not supported by this device"},
+    {CUBLAS_STATUS_MAPPING_ERROR, "no access to device memory"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "the product failed on the device"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "this combination of types is not supported"}};
 
 std::string_view CublasMeaning(cublasStatus_t status) {
-  switch (status) {
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-      return "not initialised";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-      return "no memory for its own buffers";
-    case CUBLAS_STATUS_INVALID_VALUE:
-      return "a parameter out of range";
-    case CUBLAS_STATUS_ARCH_MISMATCH:
-      return "not supported by this device";
-    case CUBLAS_STATUS_MAPPING_ERROR:
-      return "no access to device memory";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-      return "the product failed on the device";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-      return "this combination of types is not supported";
-    default:
-      return "internal error";
+  for (const auto& [known, meaning] : kCublasMeanings) {
+    if (known == status) return meaning;
   }
+  return "internal error";
 }
 
 // cuBLAS and cuSOLVER answer a fault of the device, and a launch that failed for want of memory,
@@ -58,30 +64,7 @@ std::string_view NameOf(std::string_view call) { return call.substr(0, call.find
 
 }  // namespace
 
-bool IsSticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorContextIsDestroyed:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorAssert:
-    case cudaErrorTensorMemoryLeak:
-    case cudaErrorExternalDevice:
-    case cudaErrorMpsClientTerminated:
-    case cudaErrorUnknown:  // nothing is known of the device any more
-      return true;
-    default:
-      return false;
-  }
-}
+bool IsSticky(cudaError_t error) { return absl::c_linear_search(kSticky, error); }
 
 absl::Status Unavailable(const std::string& message) {
   return WithReason(absl::FailedPreconditionError(message), "DEVICE_UNAVAILABLE");
@@ -96,7 +79,7 @@ absl::Status ToStatus(cudaError_t error, std::string_view call) {
     static_cast<void>(cudaGetLastError());
     return WithReason(absl::ResourceExhaustedError(message), "OUT_OF_MEMORY");
   }
-  if (MeansNoDevice(error)) return Unavailable(message);
+  if (absl::c_linear_search(kNoDevice, error)) return Unavailable(message);
   if (IsSticky(error)) return WithReason(absl::InternalError(message), "DEVICE_LOST");
   return absl::InternalError(message);
 }
@@ -118,16 +101,13 @@ absl::Status ToStatus(cublasStatus_t status, std::string_view call) {
 }
 
 absl::Status ToStatus(CusolverStatus status, std::string_view call) {
-  switch (status) {
-    case CusolverStatus::kSuccess:
-      return absl::OkStatus();
-    case CusolverStatus::kAllocFailed:
-      return ToStatus(CUBLAS_STATUS_ALLOC_FAILED, call);
-    case CusolverStatus::kExecutionFailed:
-      return ToStatus(CUBLAS_STATUS_EXECUTION_FAILED, call);
-    default:
-      return ToStatus(CUBLAS_STATUS_INTERNAL_ERROR, call);
-  }
+  if (status == CusolverStatus::kSuccess) return absl::OkStatus();
+  const bool no_memory = status == CusolverStatus::kAllocFailed;
+  const bool failed = status == CusolverStatus::kExecutionFailed;
+  return ToStatus(no_memory ? CUBLAS_STATUS_ALLOC_FAILED
+                  : failed  ? CUBLAS_STATUS_EXECUTION_FAILED
+                            : CUBLAS_STATUS_INTERNAL_ERROR,
+                  call);
 }
 
 }  // namespace sparsefw::cuda

@@ -21,16 +21,10 @@ absl::StatusOr<Lane> MakeLane() {
   SPARSEFW_ASSIGN_OR_RETURN(const CublasLibrary* library, CublasLibrary::Open());
   Lane lane;
   SPARSEFW_ASSIGN_OR_RETURN(lane.stream, CreateStream());
-  const auto create = [&] {
+  SPARSEFW_RETURN_IF_ERROR(TrimAndRetry(lane.stream.get(), [&] {
     const MutexLock lock(CaptureMutex());
-    return library->create(&lane.handle);
-  };
-  cublasStatus_t created = create();
-  if (created == CUBLAS_STATUS_ALLOC_FAILED) {
-    SPARSEFW_RETURN_IF_ERROR(TrimMemoryPool(lane.stream.get()));
-    created = create();
-  }
-  SPARSEFW_RETURN_IF_ERROR(ToStatus(created, "cublasCreate"));
+    return ToStatus(library->create(&lane.handle), "cublasCreate");
+  }));
   const absl::Status bound =
       ToStatus(library->set_stream(lane.handle, lane.stream.get()), "cublasSetStream");
   if (bound.ok()) return lane;

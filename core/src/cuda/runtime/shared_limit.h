@@ -11,10 +11,9 @@ namespace sparsefw::cuda {
 // The most that a block may have on the current device, static arrays included.
 absl::StatusOr<int64_t> MostSharedBytes();
 
-// The dynamic shared memory that a row of a matrix should take at most on the
-// current device, for kernels with up to kStaticShared of static arrays: two
-// blocks on a multiprocessor of a data centre's device, and what a block may have
-// on others.
+// The dynamic shared memory that a row of a matrix should take at most on the current device, for
+// kernels with up to kStaticShared of static arrays: two blocks on a multiprocessor of a data
+// centre's device, and what a block may have on others.
 inline constexpr int64_t kStaticShared = 12 << 10;
 absl::StatusOr<int64_t> SharedBytesForRows();
 

@@ -1,7 +1,6 @@
-// Selection of the largest keys of a whole matrix: radix selection from the
-// top, one pass over the matrix for every digit of the key, then of the index.
-// Where a window was guessed right (select_window.cuh), the passes look at the
-// entries inside it alone.
+// Selection of the largest keys of a whole matrix: radix selection from the top, one pass over the
+// matrix for every digit of the key, then of the index. Where a window was guessed right
+// (select_window.cuh), the passes look at the entries inside it alone.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WHOLE_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WHOLE_CUH_
 
@@ -189,8 +188,7 @@ __global__ void __launch_bounds__(kBlockThreads) MarkKernel(Source source, MarkA
   if (threadIdx.x == 0) args.partial[blockIdx.x] = within ? args.partial[blockIdx.x] + sum : sum;
 }
 
-// Enough blocks to fill any device, and enough work for each: it clears and adds
-// up a histogram.
+// Enough blocks to fill any device, and enough work for each: it clears and adds up a histogram.
 inline int64_t DigitBlocks(int64_t entries) {
   constexpr int64_t kMostBlocks = 1024;
   constexpr int64_t kLeastEntries = 4096;

@@ -1,7 +1,6 @@
-// The pass of every iteration over the whole matrix: it moves E, selects the
-// scores above the guessed window and notes those inside it. Reads E, U and W
-// and writes E: 16 bytes a weight in float32, and nothing else reads so much
-// where the guess is right.
+// The pass of every iteration over the whole matrix: it moves E, selects the scores above the
+// guessed window and notes those inside it. Reads E, U and W and writes E: 16 bytes a weight in
+// float32, and nothing else reads so much where the guess is right.
 #ifndef SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WINDOW_CUH_
 #define SPARSEFW_CORE_SRC_CUDA_SELECT_SELECT_WINDOW_CUH_
 

@@ -1,7 +1,6 @@
 #include "core/src/cuda/select/start_choice.h"
 
 #include <cassert>
-#include <utility>
 #include <vector>
 
 #include "core/src/cuda/memory/device_layer.h"

@@ -32,9 +32,8 @@
 
 namespace sparsefw::cuda {
 
-// How far the exchanges within a row have come: launches are short, and the
-// next one goes on from here. All zero at first, and where a row was changed
-// from outside.
+// How far the exchanges within a row have come: launches are short, and the next one goes on from
+// here. All zero at first, and where a row was changed from outside.
 struct RowProgress {
   int64_t swaps;
   double loss_change;

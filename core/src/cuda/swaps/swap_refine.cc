@@ -11,15 +11,13 @@
 #include "core/src/cuda/runtime/cuda_status.h"
 #include "core/src/cuda/runtime/shared_limit.h"
 #include "core/src/cuda/swaps/swap_kernels.h"
-#include "sparsefw/pattern.h"
 #include "sparsefw/status_macros.h"
 
 namespace sparsefw::cuda {
 namespace {
 
-// A launch takes one step at first, so that small layers look at the clock as
-// well, and then as many as together read this many entries: some 30 ms, if all
-// rows take all of them.
+// A launch takes one step at first, so that small layers look at the clock as well, and then as
+// many as together read this many entries: some 30 ms, if all rows take all of them.
 constexpr int kShortLaunches = 8;
 constexpr int64_t kEntriesOfLaunch = int64_t{1} << 32;
 constexpr int64_t kEntriesOfRow = int64_t{1} << 25;

@@ -20,8 +20,8 @@ namespace sparsefw::cuda {
 
 // Numeric: W and G as Real, E and all changes of the loss in float64; the same
 //          bits at every run on the same device unless cut short
-// Memory:  on the device 8 * rows * stride bytes for E, 3 bits a weight, and
-//          what Float64Product takes
+// Memory:  on the device 8 * rows * stride bytes for E, as much for lists of columns where groups
+//          have more than 64, 2 bits a weight, and what Float64Product takes
 // Cost:    2 * rows * cols^2 flops for E, as much for the last sweep, and a
 //          few reads of a row of G for every swap
 // Stop:    looked at between launches of some 30 ms at most, as is
