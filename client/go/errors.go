@@ -83,9 +83,9 @@ func fromStatus(proto *spb.Status) *Error {
 		case *errdetails.ErrorInfo:
 			e.Reason, e.Metadata = detail.GetReason(), detail.GetMetadata()
 		case *errdetails.RetryInfo:
-			delay := detail.GetRetryDelay()
-			e.RetryDelay = time.Duration(delay.GetSeconds())*time.Second +
-				time.Duration(delay.GetNanos())
+			if delay := detail.GetRetryDelay(); delay.GetSeconds() >= 0 && delay.IsValid() {
+				e.RetryDelay = delay.AsDuration() // at most what a Duration holds
+			}
 		}
 	}
 	return e

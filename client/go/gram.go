@@ -83,6 +83,9 @@ func newGramContent(spec *v1.GramSpec, w *window, progress func(int64)) (*gramCo
 	if spec.GetDIn() < 1 {
 		return nil, argument("d_in must be at least 1; got %d", spec.GetDIn())
 	}
+	if widest := int64(MaxChunkBytes / size); spec.GetDIn() > widest {
+		return nil, argument("d_in must be at most %d, one token to a message; got %d", widest, spec.GetDIn())
+	}
 	return &gramContent{spec, w, spec.GetDIn() * int64(size), progress}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -59,9 +60,9 @@ func WithWatchSilence(limit time.Duration) Option {
 // WithRetry replaces DefaultRetry.
 func WithRetry(policy RetryPolicy) Option {
 	return func(o *options) error {
-		if policy.Initial <= 0 || policy.Max < policy.Initial || policy.Multiplier < 1 ||
-			policy.GiveUpAfter < 0 {
-			return argument("a retry policy must have 0 < Initial <= Max, Multiplier >= 1 and "+
+		if policy.Initial <= 0 || policy.Max < policy.Initial || !(policy.Multiplier >= 1) ||
+			math.IsInf(policy.Multiplier, 1) || policy.GiveUpAfter < 0 {
+			return argument("a retry policy must have 0 < Initial <= Max, a finite Multiplier >= 1 and "+
 				"GiveUpAfter >= 0; got %+v", policy)
 		}
 		o.retry = policy

@@ -2,6 +2,7 @@ package sparsefw_test
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -19,6 +20,16 @@ func TestATokenThatNoHeaderHoldsIsRefusedUnseen(t *testing.T) {
 			t.Errorf("%q: %v", token, err)
 		} else if strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "sec") {
 			t.Errorf("%q is shown: %v", token, err)
+		}
+	}
+}
+
+func TestARetryPolicyThatWouldNotWaitIsRefused(t *testing.T) {
+	for _, multiplier := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, -1} {
+		policy := sparsefw.DefaultRetry
+		policy.Multiplier = multiplier
+		if _, err := sparsefw.Dial(ctx, "127.0.0.1:1", sparsefw.WithRetry(policy)); sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" {
+			t.Errorf("%v: %v", multiplier, err)
 		}
 	}
 }

@@ -126,6 +126,9 @@ func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 	if job.GetState() == v1.JobState_JOB_STATE_FAILED {
 		return nil, &JobError{job.GetName(), fromStatus(job.GetError())}
 	}
+	if !Ended(job.GetState()) {
+		return nil, argument("%s must have ended; it is %s", job.GetName(), ShortName(job.GetState()))
+	}
 	made := job.GetResult()
 	if made.GetMask() == "" {
 		e := refuse(codes.Canceled, "CANCELLED", "the job was cancelled before there was a mask")
@@ -143,6 +146,10 @@ func (c *Client) Result(ctx context.Context, job *v1.Job) (*Result, error) {
 		return nil, err
 	}
 	result.Mask = mask
+	if job.GetSpec().GetReturnPrunedWeight() && made.GetPrunedWeight() == "" {
+		return nil, refuse(codes.Internal, "PROTOCOL", "%s: must have a pruned weight; the server names none",
+			job.GetName())
+	}
 	if made.GetPrunedWeight() != "" {
 		weight, err := c.readMatrix(ctx, made.GetPrunedWeight(), &v1.TensorSpec{
 			Kind: v1.TensorKind_TENSOR_KIND_PRUNED_WEIGHT, Dims: job.GetShape(),

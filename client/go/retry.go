@@ -54,6 +54,10 @@ func (b *backoff) reset() {
 	b.base = b.policy.Initial
 }
 
+// postpone: an attempt took so long. Its time does not count as waiting: it may take longer than all trying
+// again may.
+func (b *backoff) postpone(worked time.Duration) { b.giveUp = b.giveUp.Add(worked) }
+
 // next is the wait before the next attempt; false: the time is up.
 func (b *backoff) next(serverDelay time.Duration) (time.Duration, bool) {
 	now := time.Now()
@@ -66,12 +70,13 @@ func (b *backoff) next(serverDelay time.Duration) (time.Duration, bool) {
 	// Jitter goes on top of what the server asked for: clients that were all refused at once must not
 	// all come back at once.
 	delay := serverDelay + time.Duration(float64(b.base)*share)
-	b.base = time.Duration(float64(b.base) * b.policy.Multiplier)
-	if b.base > b.policy.Max {
+	if longer := float64(b.base) * b.policy.Multiplier; longer < float64(b.policy.Max) {
+		b.base = time.Duration(longer)
+	} else {
 		b.base = b.policy.Max
 	}
 	// The last attempt is at the time to give up, however long the wait would be.
-	if left := b.giveUp.Sub(now); delay > left {
+	if left := b.giveUp.Sub(now); delay > left || delay < serverDelay { // or beyond what a Duration holds
 		delay = left
 	}
 	return delay, true

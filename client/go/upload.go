@@ -118,7 +118,17 @@ type uploadRun struct {
 	id        string
 	name      string
 	committed int64
+	farthest  int64 // a server that goes back and forth makes no progress
 	tensor    *v1.Tensor
+}
+
+// progressed says whether the server has more than ever.
+func (r *uploadRun) progressed() bool {
+	if r.committed <= r.farthest {
+		return false
+	}
+	r.farthest = r.committed
+	return true
 }
 
 func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
@@ -126,6 +136,7 @@ func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
 		return nil, err
 	}
 	b := r.c.newBackoff()
+	r.farthest = r.committed
 	for r.tensor == nil {
 		if r.committed < 0 {
 			return nil, refuse(codes.Internal, "PROTOCOL", "%s: the server's committed position must be at least 0; got %d",
@@ -134,10 +145,14 @@ func (r *uploadRun) toTheEnd(ctx context.Context) (*v1.Tensor, error) {
 		if err := r.content.moveTo(r.committed); err != nil {
 			return nil, err
 		}
+		begin := time.Now()
 		tensor, committed, err := r.content.send(r.c.outgoing(ctx), r.c, r.name, r.committed)
+		b.postpone(time.Since(begin))
 		if err == nil && (tensor != nil || committed > r.committed) {
-			b.reset()
 			r.tensor, r.committed = tensor, committed
+			if r.progressed() {
+				b.reset()
+			}
 			continue
 		}
 		if err == nil { // it is tried again, but not at once and not for ever
@@ -162,11 +177,10 @@ func (r *uploadRun) recover(ctx context.Context, e *Error, b *backoff) error {
 	if err := r.c.wait(ctx, e, b); err != nil {
 		return err
 	}
-	name, before := r.name, r.committed
 	if err := r.locate(ctx, e); err != nil {
 		return err
 	}
-	if r.name == name && r.committed > before {
+	if r.progressed() {
 		b.reset()
 	}
 	return nil

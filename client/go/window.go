@@ -64,11 +64,15 @@ func (w *window) fill() error {
 	if w.ended {
 		return nil
 	}
-	if cap(w.data) < w.limit {
-		w.data = append(make([]byte, 0, w.limit), w.data...)
-	}
 	for len(w.data) < w.limit {
-		n, err := w.source.Read(w.data[len(w.data):w.limit])
+		if len(w.data) == cap(w.data) { // it grows with what comes
+			w.data = append(make([]byte, 0, w.larger()), w.data...)
+		}
+		end := cap(w.data)
+		if end > w.limit {
+			end = w.limit
+		}
+		n, err := w.source.Read(w.data[len(w.data):end])
 		w.data = w.data[:len(w.data)+n]
 		if errors.Is(err, io.EOF) {
 			w.ended = true
@@ -79,6 +83,15 @@ func (w *window) fill() error {
 		}
 	}
 	return nil
+}
+
+// larger is the next capacity: at most the limit, which may be as much as an int holds.
+func (w *window) larger() int {
+	size := 2*cap(w.data) + 1<<20
+	if size > w.limit || size < cap(w.data) {
+		return w.limit
+	}
+	return size
 }
 
 // bytesOf is the memory of a slice of numbers, without a copy. The wire is little-endian, as every

@@ -49,6 +49,15 @@ TEST(BackoffTest, TotalTimeIsBounded) {
   }
 }
 
+TEST(BackoffTest, TheTimeOfAnAttemptIsNoWaiting) {
+  const absl::Time start = absl::UnixEpoch();
+  Backoff backoff(Options(), start, 7);
+  const absl::Time later = start + absl::Hours(2);
+  backoff.Postpone(later - start);
+  EXPECT_TRUE(backoff.Next(later).has_value());
+  EXPECT_FALSE(backoff.Next(later + absl::Seconds(30)).has_value());
+}
+
 TEST(BackoffTest, ProgressStartsOver) {
   const absl::Time start = absl::UnixEpoch();
   Backoff backoff(Options(), start, 7);

@@ -141,6 +141,16 @@ TEST_F(ProgressTest, AfterTheIterationTheRefinementIsNamed) {
   EXPECT_THAT(Painted(), HasSubstr("12 swaps, reconstructing"));
 }
 
+TEST_F(ProgressTest, APointThatASweepDoesNotHaveIsNone) {
+  ProgressDisplay display = Display(true);
+  v1::JobEvent last = Report(2000);
+  for (const int point : {-1, 1, 1 << 30}) {
+    last.mutable_job()->mutable_progress()->set_sweep_point(point);
+    display.OnJob(last);
+  }
+  EXPECT_THAT(Painted(), HasSubstr("2000/2000"));
+}
+
 TEST_F(ProgressTest, ASweepCountsItsPoints) {
   v1::JobEvent event = Report(1000);
   for (int point = 0; point < 4; ++point)

@@ -76,6 +76,19 @@ def test_an_upload_goes_on_after_a_break(driver, shared_server, make_proxy, big,
     client.close()
 
 
+@pytest.mark.parametrize("what", ["weight", "activations"])
+def test_an_upload_that_takes_longer_than_the_patience_goes_on_after_a_break(
+        driver, shared_server, make_proxy, big, folder, what):
+    """The time to give up counts waiting, not sending: uploads may take hours."""
+    proxy = make_proxy(shared_server.address)
+    client = driver.connect(proxy.address, give_up_after=1.0, **SMALL_CHUNKS)
+    proxy.arm("stall", len(getattr(big, what).bytes) // 2, seconds=2.0)
+    call, _ = send(client, what, big)
+    check(client, what, big, call.result()["name"], folder)
+    assert proxy.done == ["stall"] and client.retries
+    client.close()
+
+
 @pytest.mark.parametrize("after", [1, 70_000])
 def test_breaks_one_after_the_other(driver, shared_server, make_proxy, big, folder, after):
     """Also ones that come before a byte of the tensor has."""

@@ -10,6 +10,7 @@
 #include "client/cpp/cli/output/json_text.h"
 #include "client/cpp/cli/session.h"
 #include "nlohmann/json.hpp"
+#include "sparsefw/client/error.h"
 #include "sparsefw/client/printable.h"
 #include "sparsefw/safetensors.h"
 #include "sparsefw/status_macros.h"
@@ -27,10 +28,31 @@ absl::Status Write(const GramOptions& options, const client::TensorData& gram,
       {{"token_count", std::to_string(gram.tensor.spec().token_count())}, {"source", source}}));
 }
 
-absl::Status Failed(const absl::Status& status) {
-  if (!absl::IsCancelled(status)) return status;
+// A server that shuts down may say CANCELLED, too.
+absl::Status Failed(const absl::Status& status, const client::CallOptions& call) {
+  if (!absl::IsCancelled(status) || !call.stop.stop_requested()) return status;
   return WithExitCode(absl::CancelledError("cancelled before the Gram matrix was written"),
                       ExitCode::kNoMask);
+}
+
+void Print(const GramOptions& options, const v1::Tensor& gram, int64_t inputs,
+           const Console& console) {
+  const int64_t tokens = gram.spec().token_count();
+  if (options.common.json) {
+    using Json = nlohmann::ordered_json;
+    console.out << JsonText(
+        Json{{"gram", options.out},
+             {"tensor", options.keep_tensors ? Json(gram.name()) : Json(nullptr)},
+             {"d_in", inputs},
+             {"dtype", std::string(DTypeName(options.dtype))},
+             {"token_count", tokens}});
+    return;
+  }
+  const std::string kept = options.keep_tensors ? ", kept as " + gram.name() : "";
+  console.out << client::Printable(absl::StrFormat("%s  Gram [%d, %d] %s of %d tokens%s",
+                                                   options.out, inputs, inputs,
+                                                   DTypeName(options.dtype), tokens, kept))
+              << "\n";
 }
 
 }  // namespace
@@ -50,7 +72,7 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   const client::CallOptions call{stop.get_token()};
   ProgressDisplay display(console, absl::Now, options.common.quiet);
   const auto connected = Connect(options.common, display, call.stop);
-  if (!connected.ok()) return Failed(connected.status());
+  if (!connected.ok()) return Failed(connected.status(), call);
   const auto& client = *connected;
   const auto on_transfer = [&display](const client::TransferProgress& progress) {
     display.OnTransfer(progress);
@@ -61,7 +83,7 @@ absl::Status Run(const GramOptions& options, const Console& console) {
   const auto gram =
       client->UploadGramFromBatches(client::ActivationSpec(batches[0].dtype, inputs, options.dtype),
                                     BytesOf(batches), on_transfer, call);
-  if (!gram.ok()) return Failed(About(label, gram.status()));
+  if (!gram.ok()) return Failed(About(label, gram.status()), call);
   display.EndTransfer();
   // Its name, should the rest fail.
   if (options.keep_tensors) display.Note("kept " + gram->name());
@@ -71,27 +93,20 @@ absl::Status Run(const GramOptions& options, const Console& console) {
                               client->ReadTensor(gram->name(), on_transfer, call,
                                                  client::GramTensorSpec(options.dtype, inputs)));
     display.EndTransfer();
-    return Write(options, data, label);
+    // Another program may have written there meanwhile.
+    SPARSEFW_RETURN_IF_ERROR(CheckWritable("--out", options.out, options.overwrite));
+    return Write(options, data, client::Printable(label));
   });
-  if (!options.keep_tensors) DeleteTensors(*client, {gram->name()}, display);
-  if (!status.ok()) return Failed(status);
-
-  const int64_t tokens = gram->spec().token_count();
-  if (options.common.json) {
-    using Json = nlohmann::ordered_json;
-    console.out << JsonText(
-        Json{{"gram", options.out},
-             {"tensor", options.keep_tensors ? Json(gram->name()) : Json(nullptr)},
-             {"d_in", inputs},
-             {"dtype", std::string(DTypeName(options.dtype))},
-             {"token_count", tokens}});
-  } else {
-    const std::string kept = options.keep_tensors ? ", kept as " + gram->name() : "";
-    console.out << client::Printable(absl::StrFormat("%s  Gram [%d, %d] %s of %d tokens%s",
-                                                     options.out, inputs, inputs,
-                                                     DTypeName(options.dtype), tokens, kept))
-                << "\n";
+  const bool lost = !status.ok() && !call.stop.stop_requested();
+  if (!options.keep_tensors && !lost) DeleteTensors(*client, {gram->name()}, display);
+  if (lost) {
+    return client::WithMessage(status,
+                               absl::StrFormat("%s; the Gram matrix is still on the server: %s",
+                                               std::string(status.message()), gram->name()));
   }
+  if (!status.ok()) return Failed(status, call);
+
+  Print(options, *gram, inputs, console);
   return absl::OkStatus();
 }
 

@@ -169,6 +169,8 @@ absl::Status CheckWritable(std::string_view flag, const std::string& path, bool 
   const auto refuse = [&](const std::string& why) {
     return FileError(absl::StrFormat("%s: %s: cannot be written: %s", flag, path, why));
   };
+  if (path.empty())
+    return UsageError(absl::StrFormat("%s must be the name of a file; got \"\"", flag));
   if (IsDescriptor(path)) return refuse("it is an open descriptor and not a regular file");
   std::error_code error;
   const auto status = std::filesystem::status(path, error);

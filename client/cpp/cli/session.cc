@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/credentials.h"
 #include "client/cpp/cli/exit_code.h"
+#include "client/cpp/cli/inputs.h"
 #include "client/cpp/cli/output/result.h"
 #include "client/cpp/cli/output/result_text.h"
 #include "sparsefw/client/error.h"
@@ -199,13 +200,16 @@ absl::Status WriteOutputs(client::Client& client, const v1::Job& job, const Outp
   if (job.shape_size() != 2) {
     return BadAnswer(job, "two dims", absl::StrFormat("[%s]", absl::StrJoin(job.shape(), ", ")));
   }
-  const auto write = [&](const std::string& path, const auto& writer) -> absl::Status {
+  const auto write = [&](const char* flag, const std::string& path,
+                         const auto& writer) -> absl::Status {
     if (path.empty()) return absl::OkStatus();
+    // Another program may have written there meanwhile.
+    SPARSEFW_RETURN_IF_ERROR(Written(CheckWritable(flag, path, output.overwrite), job));
     return WithinMemory(Written(OutOfMemory(path), job),
                         [&] { return writer(client, job, path, display, call); });
   };
-  SPARSEFW_RETURN_IF_ERROR(write(output.out, WriteMasks));
-  return write(output.out_weights, WritePruned);
+  SPARSEFW_RETURN_IF_ERROR(write("--out", output.out, WriteMasks));
+  return write("--out-weights", output.out_weights, WritePruned);
 }
 
 }  // namespace sparsefw::cli

@@ -109,8 +109,8 @@ class Submission {
     absl::StatusOr<v1::Job> job = Create();
     if (!job.ok()) {
       if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
-      if (!absl::IsCancelled(job.status())) return job.status();
-      return NotSubmitted();
+      // A server that shuts down may say CANCELLED, too.
+      return cancellation_.call().stop.stop_requested() ? NotSubmitted() : job.status();
     }
     if (options_.detach) {
       console_.out << (options_.common.json ? JsonText(nlohmann::ordered_json{{"job", job->name()}})

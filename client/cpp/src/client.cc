@@ -24,6 +24,17 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return Invalid("CLIENT_ARGUMENT", "watch_silence must be at least 300ms; got %s",
                    absl::FormatDuration(options.watch_silence));
   }
+  const RetryOptions& retry = options.retry;
+  if (!(retry.initial_backoff > absl::ZeroDuration() &&
+        retry.max_backoff >= retry.initial_backoff && retry.multiplier >= 1 &&
+        retry.give_up_after >= absl::ZeroDuration())) {
+    return Invalid("CLIENT_ARGUMENT",
+                   "retry must have 0 < initial_backoff <= max_backoff, multiplier >= 1 and "
+                   "give_up_after >= 0; got %s, %s, %g and %s",
+                   absl::FormatDuration(retry.initial_backoff),
+                   absl::FormatDuration(retry.max_backoff), retry.multiplier,
+                   absl::FormatDuration(retry.give_up_after));
+  }
   if (!options.traceparent.empty() && !IsTraceparent(options.traceparent)) {
     return Invalid("CLIENT_ARGUMENT",
                    "traceparent must be 00-<32 hex>-<16 hex>-<2 hex> in lower case; got %d bytes",

@@ -94,21 +94,25 @@ class Run {
 
   absl::StatusOr<v1::Tensor> ToTheEnd() {
     SPARSEFW_ASSIGN_OR_RETURN(position_, Open(rpc_, content_, request_id_, call_));
+    farthest_ = position_.committed;
     for (;;) {
       if (position_.tensor) return *std::move(position_.tensor);
       if (position_.committed < 0 || position_.committed > content_.total()) {
         return Refuse(absl::StatusCode::kInternal, "PROTOCOL",
                       "the server's committed position of %s is beyond the end", position_.upload);
       }
+      const absl::Time begin = absl::Now();
       const auto sent = content_.SendFrom(position_.upload, position_.committed);
       if (sent.ok()) return *sent;
       if (!IsResumable(sent.status())) return sent.status();
+      backoff_.Postpone(absl::Now() - begin);
       SPARSEFW_RETURN_IF_ERROR(rpc_.WaitToRetry(sent.status(), backoff_, call_));
       const std::string upload = position_.upload;
-      const int64_t before = position_.committed;
       SPARSEFW_ASSIGN_OR_RETURN(position_,
                                 Locate(rpc_, content_, request_id_, upload, sent.status(), call_));
-      if (position_.upload == upload && position_.committed > before) backoff_.Reset(absl::Now());
+      if (position_.committed <= farthest_) continue;
+      farthest_ = position_.committed;
+      backoff_.Reset(absl::Now());
     }
   }
 
@@ -179,6 +183,7 @@ class Run {
   const std::string request_id_;
   Backoff backoff_;
   Position position_;
+  int64_t farthest_ = 0;  // a server that goes back and forth makes no progress
 };
 
 }  // namespace

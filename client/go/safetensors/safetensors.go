@@ -178,7 +178,8 @@ func createBeside(path string) (*os.File, error) {
 		if _, err := rand.Read(random[:]); err != nil {
 			return nil, err
 		}
-		name := filepath.Join(dirOf(path), fmt.Sprintf(".safetensors-%x", random))
+		// Not cleaned as text: what ".." means behind a link is for the system to say.
+		name := strings.TrimSuffix(dirOf(path), "/") + "/" + fmt.Sprintf(".safetensors-%x", random)
 		file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, fs.ErrExist) {
 			return file, err

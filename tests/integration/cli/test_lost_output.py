@@ -6,7 +6,8 @@ import pytest
 
 from support import safetensors
 from support.hostile import Hostile
-from support.processes import HANG, Cli, clean_environment
+from support.layers import ENDLESS
+from support.processes import HANG, Cli, clean_environment, finish, wait_until
 
 
 def run_to(cli, target, *arguments):
@@ -68,6 +69,45 @@ def test_a_limit_of_file_sizes_is_an_error_of_the_file(cli, layer):
     advice = done.err.rpartition("still on the server: sparsefw-cli ")[2].replace("FILE", str(layer.mask_file))
     cli.run(*advice.split()).expect(0)
     assert layer.mask().shape == layer.weight.shape, "the command that it names fetches the result"
+
+
+def test_a_gram_matrix_that_cannot_be_written_stays_on_the_server(cli, layer):
+    limited = Cli(cli.address, prefix=("prlimit", "--fsize=500"))
+    done = limited.run("gram", "--activations", layer.activations_file, "--out", layer.folder / "g")
+    done.refused(2, str(layer.folder / "g"), "File too large", "the Gram matrix is still on the server: tensors/")
+    name = done.err.rpartition("still on the server: ")[2].strip()
+    cli.run(*layer.submit("--method", "wanda", "--gram", name)).expect(0)
+    cli.run("delete", name).expect(0)
+
+
+def test_activations_in_a_file_whose_name_is_no_text(cli, layer):
+    strange = os.fsencode(layer.folder) + b"/x\xff.npy"
+    with open(layer.activations_file, "rb") as there, open(strange, "wb") as copy:
+        copy.write(there.read())
+    cli.run("gram", "--activations", os.fsdecode(strange), "--out", layer.folder / "g").expect(0)
+    assert "x\\xff" in str(safetensors.read(layer.folder / "g")[1])
+
+
+def test_a_file_that_another_program_made_meanwhile_is_not_replaced(cli, big_layer):
+    """Checked at the start, and again when the result is there."""
+    out = big_layer.folder / "mine"
+    submitted = cli.start(*big_layer.submit(*ENDLESS, "--out", out, out=False))
+
+    def running():
+        return [job["job"] for job in cli.run("list", "--json").expect(0).json()["jobs"] if job["state"] == "RUNNING"]
+
+    (job,) = wait_until(running, "it runs")
+    out.write_text("of another program")
+    cli.run("cancel", job).expect(0)
+    finish(submitted).refused(2, "exists and is not overwritten", f"still on the server: sparsefw-cli fetch {job}")
+    assert out.read_text() == "of another program"
+
+
+@pytest.mark.parametrize("command", ["gram", "fetch", "submit"])
+def test_an_empty_output_name_is_refused(cli, layer, command):
+    words = {"gram": ["gram", "--activations", layer.activations_file, "--out", ""],
+             "fetch": ["fetch", "jobs/x", "--out", ""], "submit": layer.submit("--out", "")}[command]
+    cli.run(*words).refused(2, "--out", "")
 
 
 def test_an_output_file_is_replaced_and_a_link_followed(cli, layer):

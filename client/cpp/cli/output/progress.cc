@@ -46,7 +46,7 @@ std::string Refinement(const v1::Job& job) {
   bool swaps = job.spec().refine().swaps();
   bool reconstruct = job.spec().reconstruct();
   bool joint = job.spec().refine().joint();
-  if (progress.sweep_point() < sweep.points_size()) {
+  if (progress.sweep_point() >= 0 && progress.sweep_point() < sweep.points_size()) {
     const v1::SweepPoint& point = sweep.points(progress.sweep_point());
     if (point.has_swaps()) swaps = point.swaps();
     if (point.has_reconstruct()) reconstruct = point.reconstruct();

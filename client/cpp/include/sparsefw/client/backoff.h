@@ -25,6 +25,9 @@ class Backoff {
 
   // To be called after progress: the waits and the time to give up start over.
   void Reset(absl::Time now);
+  // To be called after an attempt that took so long: its time does not count as waiting. An attempt
+  // may take longer than all trying again may.
+  void Postpone(absl::Duration worked) { give_up_ += worked; }
 
  private:
   const RetryOptions options_;

@@ -24,6 +24,11 @@ class Backoff:
         self._give_up = now + self._retry.give_up_after
         self._base = min(self._retry.initial_backoff, self._retry.max_backoff)
 
+    def postpone(self, worked: float) -> None:
+        """An attempt took so long: its time does not count as waiting. It may take longer than all trying
+        again may."""
+        self._give_up += worked
+
     def next(self, now: float, server_delay: float | None = None) -> float | None:
         """Seconds to wait, at most until the time to give up; None: that time has come."""
         delay = self._base * self._random.uniform(0.5, 1.0)

@@ -128,30 +128,37 @@ class _Run:
         self._session, self._content, self._request_id = session, content, request_id
         self._backoff = session.backoff()
         self._upload = ""
-        self._committed = 0
+        self._committed = self._farthest = 0
         self._tensor: tensor_pb2.Tensor | None = None
 
     async def to_the_end(self) -> tensor_pb2.Tensor:
         await self._open()
         while self._tensor is None:
             self._content.check(self._committed)
+            began = time.monotonic()
             try:
                 response = await self._send()
             except Error as error:
                 if not _is_resumable(error):
                     raise
+                self._backoff.postpone(time.monotonic() - began)
                 await self._session.wait_to_retry(error, self._backoff)
-                before, name = self._committed, self._upload
                 await self._locate(error)
-                if self._upload == name and self._committed > before:
-                    self._backoff.reset(time.monotonic())
+                self._look_for_progress()
                 continue
             self._tensor = self._content.finished(response)
             before, self._committed = self._committed, self._content.committed(response)
             if self._tensor is None and self._committed <= before:  # the same would be sent for ever
                 raise errors.protocol(f"{self._upload}: a stream ended well and nothing of it was committed")
-            self._backoff.reset(time.monotonic())
+            self._backoff.postpone(time.monotonic() - began)
+            self._look_for_progress()
         return self._tensor
+
+    def _look_for_progress(self) -> None:
+        """A server that goes back and forth makes none."""
+        if self._committed > self._farthest:
+            self._farthest = self._committed
+            self._backoff.reset(time.monotonic())
 
     async def _open(self) -> None:
         """The same request_id finds an upload made before, and the tensor it became."""
