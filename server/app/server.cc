@@ -206,7 +206,11 @@ Gauges Server::ComputeGauges() {
   gauges.tensors = stores_->tensors().usage();
   job_counts_->SetGauges(*jobs_, gauges);
   gauges.database_bytes = stores_->database_bytes();
-  gauges.tensors.disk_used_bytes += gauges.database_bytes;
+  // As the budget counts it: the file, or what accepted jobs were promised.
+  const int64_t kept = gauges.jobs_kept.has_value() ? gauges.jobs_kept->bytes : 0;
+  if (gauges.database_bytes > 0) {
+    gauges.tensors.disk_used_bytes += std::max(gauges.database_bytes, kept);
+  }
   gauges.job_budget_bytes = config_.jobs.max_job_bytes;
   gauges.staging_budget_bytes = staging_.limit();
   gauges.staging_used_bytes = staging_.used();

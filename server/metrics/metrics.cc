@@ -96,6 +96,10 @@ void Metrics::RpcRefused(const absl::Status& error) {
   rpc_refused_.Add(Label("reason", ErrorLabel(error))).Increment();
 }
 
+void Metrics::JobBackgroundError(const absl::Status& error) {
+  job_background_errors_.Add(Label("reason", ErrorLabel(error))).Increment();
+}
+
 void Metrics::JobStarted(const Job& job) {
   // The wall clock may have been set back in between.
   job_queue_seconds_.Observe(

@@ -64,6 +64,8 @@ class Metrics {
   void ChunkRejected(std::string_view reason);
   // A call that ended with an error, the client's giving up excepted.
   void RpcRefused(const absl::Status& error);
+  // What failed for a job while no call waited: to store its start, its progress or its end.
+  void JobBackgroundError(const absl::Status& error);
   // A connection of either port that was refused, or gave up its place.
   void ConnectionRefused() { connections_refused_.Increment(); }
   void JobAccepted(const Job& job);
@@ -109,6 +111,9 @@ class Metrics {
       HistogramFamily("sparsefw_rpc_duration_seconds", "Duration of ended RPCs.");
   prometheus::Family<prometheus::Counter>& rpc_refused_ = CounterFamily(
       "sparsefw_rpc_refused_total", "RPCs that ended with an error, by reason, else by code.");
+  prometheus::Family<prometheus::Counter>& job_background_errors_ = CounterFamily(
+      "sparsefw_job_background_errors_total",
+      "What could not be stored of jobs while no call waited, by reason, else by code.");
   prometheus::Family<prometheus::Counter>& chunks_rejected_ = CounterFamily(
       "sparsefw_chunks_rejected_total", "Chunks of tensor data that were not taken, by reason.");
   prometheus::Counter& connections_refused_ =

@@ -121,6 +121,8 @@ bool Connections::Add(const Descriptor& socket) {
     return false;
   }
   if (!HasRoom(key)) {
+    // A look at all connections, which a peer that has its share must not be able to ask for often.
+    if (Clock::now() - last_removal_ < kSweep) return false;
     RemoveClosed();
     if (!HasRoom(key)) return false;
   }

@@ -18,6 +18,8 @@
 namespace sparsefw::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 absl::Status Write(const GramOptions& options, const client::TensorData& gram,
                    const std::string& source) {
   const auto& dims = gram.tensor.spec().dims();
@@ -39,7 +41,6 @@ void Print(const GramOptions& options, const v1::Tensor& gram, int64_t inputs,
            const Console& console) {
   const int64_t tokens = gram.spec().token_count();
   if (options.common.json) {
-    using Json = nlohmann::ordered_json;
     console.out << JsonText(
         Json{{"gram", options.out},
              {"tensor", options.keep_tensors ? Json(gram.name()) : Json(nullptr)},

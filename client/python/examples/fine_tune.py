@@ -42,7 +42,7 @@ def fine_tune(model, sequences, steps, *, rate=2e-4, batch=1, dense=None, bfloat
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     fixed = {id(value) for end in ends for value in end.parameters()}
     trained = [value for value in model.parameters() if id(value) not in fixed]
-    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     model.train()
     for step in range(steps):

@@ -138,6 +138,7 @@ void JobEvents::OnDeviceLost(const std::string& device, const Job& job, const ab
 }
 
 void JobEvents::OnBackgroundError(const Job& job, const absl::Status& error) {
+  metrics_->JobBackgroundError(error);
   logger_->Log(LogLevel::kError, "job_background_error", About(job, {{"error", error.ToString()}}));
 }
 

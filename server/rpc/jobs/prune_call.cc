@@ -172,10 +172,19 @@ absl::Status PruneCall::FinishPart(Part& part, std::string* tensor) {
 
 absl::StatusOr<Job> PruneCall::Submit() {
   spec_.ends_with_stream = !header_.detach();
-  absl::StatusOr<Job> job =
-      WithInputs(*context().tensors, tenant(), spec_, [this](const JobSpec& spec) {
-        return context().jobs->Submit(spec, header_.request_id(), digest_, owner(), false);
-      });
+  const auto submit = [this] {
+    return WithInputs(*context().tensors, tenant(), spec_, [this](const JobSpec& spec) {
+      return context().jobs->Submit(spec, header_.request_id(), digest_, owner(), false);
+    });
+  };
+  absl::StatusOr<Job> job = submit();
+  // An earlier stream of this request broke and took its job along. The client repeats the call to
+  // have it run.
+  if (job.ok() && job->state == JobState::kCancelled && job->spec.ends_with_stream) {
+    const absl::Status removed = context().jobs->Delete(job->name);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+    job = submit();
+  }
   // A repeated request_id gives the earlier job, which does not need these tensors.
   taken_ = job.ok() && job->spec.weight == spec_.weight && job->spec.gram == spec_.gram;
   return job;

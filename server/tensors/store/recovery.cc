@@ -167,9 +167,12 @@ absl::StatusOr<TensorStore::Leftovers> TensorStore::FindLeftovers(
   }
   for (const TensorRecord& record : contents.records) {
     if (left.deleted.contains(record.id)) continue;
-    const bool found = there.contains(record.id);
+    const std::string& sums = record.progress.sums;
+    const bool found = there.contains(record.complete || sums.empty() ? record.id : sums);
     match.kept += found ? 1 : 0;
-    match.missing += !found && record.complete ? 1 : 0;
+    // What an upload has committed was on the disk before its record said so.
+    const bool written = record.complete || record.progress.committed > 0;
+    match.missing += !found && written ? 1 : 0;
   }
   if (!options_.discard_unmatched) SPARSEFW_RETURN_IF_ERROR(CheckMatch(match));
   if (match.owner == contents.store) return left;

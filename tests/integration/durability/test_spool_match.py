@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.processes import HANG, wait_until
-from support.rpc import (Client, crc32c, error_info, prune_service_pb2, tensor_pb2,
+from support.rpc import (Client, chunks, crc32c, error_info, prune_service_pb2, tensor_pb2,
                          tensor_service_pb2)
 
 TENSOR = np.arange(64, dtype="<f4").reshape(8, 8)
@@ -103,6 +103,31 @@ def test_a_spool_that_is_not_mounted(state, folder):
     shutil.rmtree(one.folder / "spool")
     (folder / "away").rename(one.folder / "spool")
     assert one.starts() == sorted(one.tensors)
+
+
+def test_a_spool_that_is_not_mounted_with_an_open_upload_alone(start_server, folder):
+    server = start_server()
+    name = State.with_client(server, lambda client: begin_upload(client))
+    server.close()
+    (server.state_dir / "spool").rename(folder / "away")
+    again = start_server("--state-dir", server.state_dir, wait=False)
+    assert again.wait() == 2 and "1 records whose files are missing" in again.log(), again.log()
+    shutil.rmtree(server.state_dir / "spool")
+    (folder / "away").rename(server.state_dir / "spool")
+    again = start_server("--state-dir", server.state_dir)
+    upload = State.with_client(again, lambda client: client.tensors.GetUpload(
+        tensor_service_pb2.GetUploadRequest(name=name), timeout=HANG))
+    assert upload.committed_size == TENSOR.nbytes // 2
+
+
+def begin_upload(client):
+    """Half of a tensor, committed; the upload's name."""
+    upload = client.create_upload(TENSOR, "weight")
+    half = TENSOR.tobytes()[:TENSOR.nbytes // 2]
+    client.tensors.WriteTensor(chunks(upload.name, half, finish=False), timeout=HANG)
+    state = client.tensors.GetUpload(tensor_service_pb2.GetUploadRequest(name=upload.name), timeout=HANG)
+    assert state.committed_size == len(half)
+    return upload.name
 
 
 def test_a_memory_store_takes_no_spool_of_a_database(state, start_server):

@@ -205,6 +205,17 @@ def refused_at_start(folder, *flags, program=None):
         server.close()
 
 
+@pytest.mark.parametrize("name", ["TOKENS", "TENANTS", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA"])
+def test_an_empty_variable_leaves_no_server_without_identity(folder, name):
+    """Of a script whose own variable is not set."""
+    server = Server(folder, wait=False, env={f"SPARSEFW_{name}": ""})
+    try:
+        assert server.wait() == 2
+        assert server.log() == f"sparsefw-server: SPARSEFW_{name} must name a file; it is set and empty\n"
+    finally:
+        server.close()
+
+
 def test_what_is_refused_at_the_start(folder, authority):
     good, other = authority.server(), authority.server()
     broken = folder / "broken.pem"

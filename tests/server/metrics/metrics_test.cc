@@ -157,6 +157,8 @@ TEST_F(MetricsTest, CountsRefusalsByReasonElseByCode) {
   metrics_->RpcRefused(absl::UnauthenticatedError("who?"));
   metrics_->RpcRefused(absl::CancelledError("the client gave up"));
   metrics_->RpcRefused(absl::OkStatus());
+  metrics_->JobBackgroundError(WithReason(absl::ResourceExhaustedError("full"), "STORE_FULL"));
+  EXPECT_EQ(Value("sparsefw_job_background_errors_total{reason=\"STORE_FULL\"}"), "1");
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"QUEUE_FULL\"}"), "1");
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"RESOURCE_EXHAUSTED\"}"), "1");
   EXPECT_EQ(Value("sparsefw_rpc_refused_total{reason=\"UNAUTHENTICATED\"}"), "1");

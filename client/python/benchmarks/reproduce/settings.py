@@ -52,11 +52,11 @@ ALLOCATIONS = {
 # (epochs of refinement, of examples/fine_tune.py) after jobs of the preset fast. Runs of one time take
 # about equal seconds.
 TRAININGS = {
-    "short": {"4 epochs of refinement": (4, 0), "3 of fine-tuning": (0, 3)},
+    "short": {"4 epochs of refinement": (4, 0), "2 of fine-tuning": (0, 2)},
     "long": {
         "16 epochs of refinement": (16, 0),
-        "12 of fine-tuning": (0, 12),
-        "4 of refinement, 9 of fine-tuning": (4, 9)},
+        "9 of fine-tuning": (0, 9),
+        "4 of refinement, 7 of fine-tuning": (4, 7)},
 }
 PATTERNS = {
     "60 % per-row": {"pattern": "per-row", "sparsity": 0.6},

@@ -185,6 +185,32 @@ TEST_F(PruneRpcTest, OnlyTheLastStreamOfARequestIdCancelsItsJob) {
   EXPECT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
+// The server has noticed the break first, and cancelled the job.
+TEST_F(PruneRpcTest, ARepeatedRequestRunsTheJobThatItsBrokenStreamTookAlong) {
+  v1::PruneRequest header = Header(int64_t{1} << 40);
+  header.mutable_header()->set_request_id("again");
+  std::string job;
+  {
+    grpc::ClientContext context;
+    const auto stream = server_.jobs->Prune(&context);
+    SendAll(stream.get(), header);
+    job = ReadUntilRunning(stream.get());
+    context.TryCancel();
+    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
+  }
+  ASSERT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
+  ASSERT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
+  grpc::ClientContext context;
+  const auto stream = server_.jobs->Prune(&context);
+  SendAll(stream.get(), header);
+  const std::string second = ReadUntilRunning(stream.get());
+  EXPECT_NE(second, job);
+  EXPECT_EQ(server_.GetJob(second).state(), v1::JOB_STATE_RUNNING);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_EQ(server_.WaitForEnd(second).state(), v1::JOB_STATE_CANCELLED);
+}
+
 TEST_F(PruneRpcTest, ASlowReaderDoesNotKeepItsTensors) {
   constexpr int64_t kManyRows = 32 << 10;  // 8 MiB: beyond the flow-control window
   const std::string weight = BytesOf(RandomValues(kManyRows * 64, 3));
