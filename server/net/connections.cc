@@ -103,6 +103,17 @@ bool Connections::HasRoom(const PeerKey& peer) {
   return limits_.peer_connections == 0 || found->second.connections < limits_.peer_connections;
 }
 
+bool Connections::MadeRoom(const PeerKey& peer) {
+  const auto found = peers_.find(peer);
+  // A look at all connections: a peer that has its share must not be able to ask for it often.
+  if (found != peers_.end() && Clock::now() - found->second.refused_at < kSweep) return false;
+  RemoveClosed();
+  if (HasRoom(peer)) return true;
+  const auto left = peers_.find(peer);
+  if (left != peers_.end()) left->second.refused_at = Clock::now();
+  return false;
+}
+
 bool Connections::IsResting(PeerState& state) {
   std::erase_if(state.closed, [](const Closed& one) { return one.connection->calls() == 0; });
   return !state.closed.empty() || Clock::now() - state.closed_at < kRest;
@@ -120,12 +131,7 @@ bool Connections::Add(const Descriptor& socket) {
       })) {
     return false;
   }
-  if (!HasRoom(key)) {
-    // A look at all connections, which a peer that has its share must not be able to ask for often.
-    if (Clock::now() - last_removal_ < kSweep) return false;
-    RemoveClosed();
-    if (!HasRoom(key)) return false;
-  }
+  if (!HasRoom(key) && !MadeRoom(key)) return false;
   PeerState& state = peers_[key];
   if (state.peer == nullptr) state.peer = std::make_shared<Peer>(ledger_);
   ++state.connections;

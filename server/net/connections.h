@@ -77,13 +77,16 @@ class Connections final : public ConnectionGate {
     int64_t unfinished = 0;    // of open connections, in this sweep
     int64_t closed_bytes = 0;  // of `closed`, in this sweep
     std::vector<Closed> closed = {};
-    std::chrono::steady_clock::time_point closed_at = {};  // the last of them
+    std::chrono::steady_clock::time_point closed_at = {};   // the last of them
+    std::chrono::steady_clock::time_point refused_at = {};  // after a look for room
   };
 
   void Measure(Watched& watched, double seconds);
   void Remove(size_t index);
   void RemoveClosed();
   bool HasRoom(const PeerKey& peer);
+  // Looks for connections that have ended; whether the peer has room then.
+  bool MadeRoom(const PeerKey& peer);
   // What connections that were closed held is given back a moment later: until then it
   // counts, and the peer gets no new ones.
   static bool IsResting(PeerState& state);

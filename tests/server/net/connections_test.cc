@@ -115,11 +115,16 @@ TEST_F(ConnectionsTest, LimitsAreOfAllAndOfAPeer) {
   EXPECT_TRUE(connections.Add(pairs[0].server));
   EXPECT_TRUE(connections.Add(pairs[1].server));
   EXPECT_FALSE(connections.Add(pairs[2].server)) << "of one peer";
+  // It is not looked at all connections for each one that a peer has too many: the next look waits.
+  pairs[0].server = Descriptor();
+  EXPECT_FALSE(connections.Add(pairs[2].server)) << "a look was just now";
+  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  EXPECT_TRUE(connections.Add(pairs[2].server));
   const Pair other = Connect(2);
   EXPECT_TRUE(connections.Add(other.server));
   const Pair third = Connect(3);
   EXPECT_FALSE(connections.Add(third.server)) << "of all";
-  pairs[0].server = Descriptor();
+  pairs[1].server = Descriptor();
   EXPECT_TRUE(connections.Add(third.server)) << "there is room at once";
 }
 
