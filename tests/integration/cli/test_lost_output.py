@@ -77,7 +77,6 @@ def test_a_gram_matrix_that_cannot_be_written_stays_on_the_server(cli, layer):
     done.refused(2, str(layer.folder / "g"), "File too large", "the Gram matrix is still on the server: tensors/")
     name = done.err.rpartition("still on the server: ")[2].strip()
     cli.run(*layer.submit("--method", "wanda", "--gram", name)).expect(0)
-    cli.run("delete", name).expect(0)
 
 
 def test_activations_in_a_file_whose_name_is_no_text(cli, layer):
@@ -85,7 +84,7 @@ def test_activations_in_a_file_whose_name_is_no_text(cli, layer):
     with open(layer.activations_file, "rb") as there, open(strange, "wb") as copy:
         copy.write(there.read())
     cli.run("gram", "--activations", os.fsdecode(strange), "--out", layer.folder / "g").expect(0)
-    assert "x\\xff" in str(safetensors.read(layer.folder / "g")[1])
+    assert safetensors.read(layer.folder / "g")[1]["source"].endswith("/x\\xff.npy")
 
 
 def test_a_file_that_another_program_made_meanwhile_is_not_replaced(cli, big_layer):
