@@ -142,7 +142,8 @@ class PruneServiceServicer(object):
         cancels the job unless `detach`. The tensors that come in the stream are
         this job's alone: they go when it ends. What it made stays with the job.
         Streams with one request_id follow one job; closing them cancels it only
-        when the last of them closes. A draining server that does not end the job ends
+        when the last of them closes. A call that is repeated after that has a new job,
+        which is run. A draining server that does not end the job ends
         the stream with UNAVAILABLE (DRAINING), and the job goes on after the restart. A
         server that is killed CANCELS it at its next start (STREAM_LOST), unless `detach`.
         """
