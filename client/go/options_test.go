@@ -34,6 +34,25 @@ func TestARetryPolicyThatWouldNotWaitIsRefused(t *testing.T) {
 	}
 }
 
+func TestATokenMustFitAMessage(t *testing.T) {
+	client := dial(t, startFake(t, &fakeServer{}))
+	for _, width := range []int64{sparsefw.MaxChunkBytes/4 + 1, 1 << 62} { // the latter overflows in bytes
+		spec := &v1.GramSpec{DIn: width, ActivationDtype: v1.DataType_DATA_TYPE_F32}
+		if _, err := client.GramReader(ctx, spec, strings.NewReader("")); sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" ||
+			!strings.Contains(err.Error(), "one token to a message") {
+			t.Errorf("%d: %v", width, err)
+		}
+	}
+}
+
+func TestAJobThatRunsHasNoResultYet(t *testing.T) {
+	client := dial(t, startFake(t, &fakeServer{}))
+	_, err := client.Result(ctx, &v1.Job{Name: "jobs/1", State: v1.JobState_JOB_STATE_RUNNING})
+	if sparsefw.ReasonOf(err) != "CLIENT_ARGUMENT" || !strings.Contains(err.Error(), "jobs/1 must have ended; it is RUNNING") {
+		t.Error(err)
+	}
+}
+
 func TestATraceparentOfAnotherFormIsRefused(t *testing.T) {
 	const good = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 	for _, bad := range []string{

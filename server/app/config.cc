@@ -28,11 +28,11 @@ std::string EnvironmentName(const std::string& flag) {
   return "SPARSEFW_" + absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}}));
 }
 
-std::string DefaultStateDir(const std::function<std::string(const std::string&)>& getenv) {
-  if (const std::string xdg = getenv("XDG_STATE_HOME"); !xdg.empty()) {
+std::string DefaultStateDir(const Environment& getenv) {
+  if (const std::string xdg = getenv("XDG_STATE_HOME").value_or(""); !xdg.empty()) {
     return xdg + "/sparsefw-server";
   }
-  if (const std::string home = getenv("HOME"); !home.empty()) {
+  if (const std::string home = getenv("HOME").value_or(""); !home.empty()) {
     return home + "/.local/state/sparsefw-server";
   }
   return "/var/lib/sparsefw-server";
@@ -133,6 +133,9 @@ std::function<std::string(const std::string&)> OneOf(std::vector<std::string> va
   };
 }
 
+// The type of options that CheckFileName checks.
+constexpr char kFile[] = "FILE";
+
 // An unset variable of a script must not leave a server without its tokens.
 std::string CheckFileName(const std::string& text) {
   return text.empty() ? "must name a file; got an empty name" : "";
@@ -140,7 +143,7 @@ std::string CheckFileName(const std::string& text) {
 
 void AddIdentity(CLI::App& app, ServerConfig* config) {
   const auto add = [&app](const std::string& flag, std::string& value, const std::string& help) {
-    app.add_option(flag, value, help)->type_name("FILE")->check(CheckFileName);
+    app.add_option(flag, value, help)->type_name(kFile)->check(CheckFileName);
   };
   add("--tls-cert", config->tls_cert, "Certificate of the server, with its chain (PEM)");
   add("--tls-key", config->tls_key, "Its private key (PEM)");
@@ -280,10 +283,25 @@ std::string UnknownKey(const CLI::App& app, std::string_view message) {
       app.get_config_ptr()->as<std::string>(), message, SPARSEFW_VERSION);
 }
 
+// What the environment sets, as flags.
+std::vector<std::string> FlagsOf(CLI::App& app, const Environment& getenv) {
+  std::vector<std::string> flags;
+  for (CLI::Option* option : app.get_options()) {
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (option->get_lnames().empty() || IsQuestion(option->get_single_name())) continue;
+    const auto value = getenv(EnvironmentName(option->get_single_name()));
+    if (!value.has_value() || (value->empty() && option->get_type_name() != kFile)) continue;
+    // CLI11 takes nothing behind "=" for a missing value, which CheckFileName would not see.
+    const std::string flag = "--" + option->get_single_name();
+    flags.push_back(value->empty() ? flag : flag + "=" + *value);
+    if (value->empty()) flags.emplace_back();
+  }
+  return flags;
+}
+
 }  // namespace
 
-Arguments ParseArguments(const std::vector<std::string>& arguments,
-                         const std::function<std::string(const std::string&)>& getenv) {
+Arguments ParseArguments(const std::vector<std::string>& arguments, const Environment& getenv) {
   ServerConfig config;
   CLI::App app("Prunes linear layers: weights and Gram matrices in over gRPC, masks out.",
                "sparsefw-server");
@@ -292,19 +310,14 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   app.set_version_flag("--version", std::string("sparsefw-server ") + SPARSEFW_VERSION,
                        "Print the version and exit");
   app.set_config("--config", "", "File of key = value lines; the keys are the flags' names")
+      ->type_name(kFile)
       ->check(CheckFileName);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.config_formatter(ConfigFileReader());
 
   // CLI11 would let the file win over the environment, so the environment goes
   // in front of the arguments, where a flag given later replaces it.
-  std::vector<std::string> all;
-  for (CLI::Option* option : app.get_options()) {
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    if (option->get_lnames().empty() || IsQuestion(option->get_single_name())) continue;
-    const std::string value = getenv(EnvironmentName(option->get_single_name()));
-    if (!value.empty()) all.push_back("--" + option->get_single_name() + "=" + value);
-  }
+  std::vector<std::string> all = FlagsOf(app, getenv);
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::reverse(all.begin(), all.end());  // as CLI11 wants it
 
@@ -334,7 +347,7 @@ Arguments ParseArguments(const std::vector<std::string>& arguments,
   if (config.state_dir.empty()) config.state_dir = DefaultStateDir(getenv);
   if (config.tensors.spool_dir.empty()) config.tensors.spool_dir = config.state_dir + "/spool";
   config.settings = SettingsOf(app, arguments, [&getenv](const CLI::Option& option) {
-    return getenv(EnvironmentName(option.get_single_name()));
+    return getenv(EnvironmentName(option.get_single_name())).value_or("");
   });
   for (v1::Setting& setting : config.settings) {
     if (setting.name() == "state-dir") setting.set_value(config.state_dir);

@@ -65,11 +65,13 @@ struct Arguments {
   std::string text;
 };
 
+// The value of a variable; nothing: it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+
 // Flag over environment (SPARSEFW_<FLAG>) over --config file. An unknown flag
-// or key, and a value out of range, is bad usage. `getenv` answers "" for a
-// variable that is not set.
-Arguments ParseArguments(const std::vector<std::string>& arguments,
-                         const std::function<std::string(const std::string&)>& getenv);
+// or key, and a value out of range, is bad usage. A variable that is set and
+// empty counts as not set, unless it would name a file: that is refused.
+Arguments ParseArguments(const std::vector<std::string>& arguments, const Environment& getenv);
 
 }  // namespace sparsefw::server
 

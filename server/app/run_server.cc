@@ -114,19 +114,13 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int RunServer(int argc, char** argv) {
-  // A variable of a script that is not set must not leave a server without its tokens.
-  for (const char* name : {"SPARSEFW_TOKENS", "SPARSEFW_TENANTS", "SPARSEFW_TLS_CERT",
-                           "SPARSEFW_TLS_KEY", "SPARSEFW_TLS_CLIENT_CA"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value != '\0') continue;
-    absl::FPrintF(stderr, "sparsefw-server: %s must name a file; it is set and empty\n", name);
-    return 2;
-  }
   const Arguments arguments =
-      ParseArguments(std::vector<std::string>(argv + 1, argv + argc), [](const std::string& name) {
-        const char* value = std::getenv(name.c_str());
-        return std::string(value == nullptr ? "" : value);
-      });
+      ParseArguments(std::vector<std::string>(argv + 1, argv + argc),
+                     [](const std::string& name) -> std::optional<std::string> {
+                       const char* value = std::getenv(name.c_str());
+                       if (value == nullptr) return std::nullopt;
+                       return value;
+                     });
   if (!arguments.config.has_value()) {
     std::fputs(arguments.text.c_str(), arguments.exit_code == 0 ? stdout : stderr);
     return arguments.exit_code;

@@ -5,6 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <functional>
+
 #include "sparsefw/client/health.h"
 #include "tests/client/client_fixture.h"
 
@@ -126,6 +129,21 @@ TEST_F(EndpointsTest, WhatIsNoAddressIsRefusedAtOnce) {
                            "dns:host", "ipv4:127.0.0.1:1", "ipv6:[::1]:1"}) {
     EXPECT_TRUE(internal::IsAddress(text)) << text;
   }
+}
+
+TEST_F(EndpointsTest, RetriesThatWouldNotWaitOrNeverEndAreRefused) {
+  const auto with = [this](const std::function<void(RetryOptions&)>& change) {
+    ClientOptions options = FastOptions();
+    change(options.retry);
+    return ConnectTo(server_.address(), options);
+  };
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, "CLIENT_ARGUMENT",
+                                "0 < initial_backoff <= max_backoff, multiplier >= 1");
+  EXPECT_THAT(with([](RetryOptions& retry) { retry.initial_backoff = absl::ZeroDuration(); }),
+              refused);
+  EXPECT_THAT(with([](RetryOptions& retry) { retry.max_backoff = absl::Nanoseconds(1); }), refused);
+  EXPECT_THAT(with([](RetryOptions& retry) { retry.multiplier = std::nan(""); }), refused);
+  EXPECT_THAT(with([](RetryOptions& retry) { retry.give_up_after = -absl::Seconds(1); }), refused);
 }
 
 TEST_F(EndpointsTest, AreAllChecked) {

@@ -110,7 +110,8 @@ class Submission {
     if (!job.ok()) {
       if (!options_.output.keep_tensors) DeleteTensors(client_, uploaded_, display_);
       // A server that shuts down may say CANCELLED, too.
-      return cancellation_.call().stop.stop_requested() ? NotSubmitted() : job.status();
+      const bool stopped = cancellation_.call().stop.stop_requested();
+      return stopped && absl::IsCancelled(job.status()) ? NotSubmitted() : job.status();
     }
     if (options_.detach) {
       console_.out << (options_.common.json ? JsonText(nlohmann::ordered_json{{"job", job->name()}})

@@ -172,6 +172,27 @@ func TestALinkStaysAndTheFileBehindItIsReplaced(t *testing.T) {
 	}
 }
 
+func TestAFolderAboveALinkIsThatOfItsTarget(t *testing.T) {
+	folder := t.TempDir()
+	inner := filepath.Join(folder, "far", "away", "inner")
+	tensors := []safetensors.Tensor{{Name: "x", DType: "U8", Shape: []int64{1}, Data: []byte{1}}}
+	for _, err := range []error{
+		os.MkdirAll(inner, 0o755),
+		os.Symlink(inner, filepath.Join(folder, "link")),
+		safetensors.Write(folder+"/link/../out.safetensors", tensors, nil),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "far", "away", "out.safetensors")); err != nil {
+		t.Error(err)
+	}
+	if entries, _ := os.ReadDir(folder); len(entries) != 2 {
+		t.Errorf("left beside the link: %v", entries)
+	}
+}
+
 func TestOnlyRegularFilesAreReplaced(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -1,6 +1,7 @@
 """Options of a job as keyword arguments: one for every option that a message has, and each finds its field."""
 
 import re
+import reprlib
 
 import pytest
 
@@ -84,6 +85,7 @@ def test_a_value_of_another_type_is_named_with_its_option(options, message):
         ({"watch_silence": float("nan")}, "watch_silence must be a number of at least 0.3; got nan"),
         ({"chunk_bytes": 1.5}, "chunk_bytes must be a whole number in [1, 2093056]; got 1.5"),
         ({"chunk_bytes": True}, "chunk_bytes must be a whole number in [1, 2093056]; got True"),
+        ({"chunk_bytes": 10**400}, f"chunk_bytes must be a whole number in [1, 2093056]; got {reprlib.repr(10**400)}"),
         ({"gram_window_bytes": 0}, "gram_window_bytes must be a whole number of at least 1; got 0"),
     ],
 )

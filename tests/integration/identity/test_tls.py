@@ -205,13 +205,14 @@ def refused_at_start(folder, *flags, program=None):
         server.close()
 
 
-@pytest.mark.parametrize("name", ["TOKENS", "TENANTS", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA"])
+@pytest.mark.parametrize("name", ["TOKENS", "TENANTS", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "CONFIG"])
 def test_an_empty_variable_leaves_no_server_without_identity(folder, name):
     """Of a script whose own variable is not set."""
     server = Server(folder, wait=False, env={f"SPARSEFW_{name}": ""})
     try:
         assert server.wait() == 2
-        assert server.log() == f"sparsefw-server: SPARSEFW_{name} must name a file; it is set and empty\n"
+        flag = "--" + name.lower().replace("_", "-")
+        assert server.log() == f"sparsefw-server: {flag}: must name a file; got an empty name\n"
     finally:
         server.close()
 

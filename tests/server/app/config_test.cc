@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "server/app/settings.h"
@@ -15,9 +16,9 @@ class ConfigTest : public ::testing::Test {
  protected:
   ~ConfigTest() override { std::filesystem::remove(file_); }
   Arguments Parse(const std::vector<std::string>& arguments) {
-    return ParseArguments(arguments, [this](const std::string& name) {
+    return ParseArguments(arguments, [this](const std::string& name) -> std::optional<std::string> {
       const auto found = environment_.find(name);
-      return found == environment_.end() ? "" : found->second;
+      return found == environment_.end() ? std::nullopt : std::optional(found->second);
     });
   }
   ServerConfig MustParse(const std::vector<std::string>& arguments) {
@@ -214,6 +215,12 @@ TEST_F(ConfigTest, AnEmptyNameOfAFileIsRefused) {
     ExpectBad({flag, ""}, "must name a file; got an empty name");
   }
   ExpectBad({"--config", WriteFile("tokens = \"\"\n")}, "must name a file");
+  for (const char* name : {"TOKENS", "TENANTS", "TLS_CLIENT_CA", "TLS_CERT", "TLS_KEY", "CONFIG"}) {
+    environment_ = {{std::string("SPARSEFW_") + name, ""}};
+    ExpectBad({}, "must name a file; got an empty name");
+  }
+  environment_ = {{"SPARSEFW_WORKERS", ""}};
+  MustParse({});
 }
 
 TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFile) {

@@ -7,11 +7,14 @@ curves is then made least: it takes groups as if they did not depend on each oth
 """
 
 import re
+import statistics
 
 import torch
 
 from sparsefw import connect
 from sparsefw.hf import allocate, data
+from sparsefw.hf.training.distill import divergence
+from sparsefw.torch import GramSum
 
 _MATRIX = re.compile(r"\.layers\.(\d+)\..*\.(\w+)$")
 
@@ -46,23 +49,16 @@ def groups(names, blocks):
 
 def grams(model, linears, samples):
     """{name: the Gram matrix of the module's inputs}"""
-    found, handles = {}, []
-
-    def watch(name):
-        def hook(_module, args):
-            rows = args[0].flatten(0, -2)
-            found[name] = found.get(name, 0) + rows.T @ rows
-
-        return hook
-
-    for name, module in linears.items():
-        handles.append(module.register_forward_pre_hook(watch(name)))
+    sums = {name: GramSum(module.in_features) for name, module in linears.items()}
+    handles = [
+        module.register_forward_pre_hook(lambda _module, args, sum=sums[name]: sum.add(args[0]))
+        for name, module in linears.items()]
     with torch.no_grad():
         for ids in samples:
             model(input_ids=ids, use_cache=False)
     for handle in handles:
         handle.remove()
-    return found
+    return {name: of_inputs.matrix() for name, of_inputs in sums.items()}
 
 
 def masks(server, linears, of_inputs, pattern, levels, iterations):
@@ -77,21 +73,23 @@ def masks(server, linears, of_inputs, pattern, levels, iterations):
     return found
 
 
-def divergence(model, sequences, wanted):
-    """KL(dense || model), nats, the mean over all positions."""
-    total = 0.0
+def logits(model, sequences):
+    """The model's, of one sequence after the other."""
     with torch.no_grad():
-        for ids, dense in zip(sequences, wanted, strict=True):
-            found = model(input_ids=ids, use_cache=False).logits.log_softmax(-1)
-            total += float((dense.exp() * (dense - found)).sum(-1).mean())
-    return total / len(sequences)
+        for ids in sequences:
+            yield model(input_ids=ids, use_cache=False).logits
+
+
+def mean_divergence(model, sequences, wanted):
+    """KL(dense || model), nats, the mean over all positions."""
+    return statistics.fmean(
+        divergence(found, dense)[0] for found, dense in zip(logits(model, sequences), wanted, strict=True))
 
 
 def curves(model, linears, of_level, of_group, levels, sequences):
     """{group: [{"sparsity", "loss"}]}; the model's weights are the dense ones before and after."""
     middle = len(levels) // 2
-    with torch.no_grad():
-        wanted = [model(input_ids=ids, use_cache=False).logits.log_softmax(-1) for ids in sequences]
+    wanted = list(logits(model, sequences))
     dense = {name: module.weight.detach().clone() for name, module in linears.items()}
 
     def set_to(names, level):
@@ -99,13 +97,13 @@ def curves(model, linears, of_level, of_group, levels, sequences):
             linears[name].weight.data.copy_(dense[name] * of_level[name][level])
 
     set_to(linears, middle)
-    base = divergence(model, sequences, wanted)
+    base = mean_divergence(model, sequences, wanted)
     found = {}
     for group, names in of_group.items():
         points = []
         for level, sparsity in enumerate(levels):
             set_to(names, level)
-            loss = base if level == middle else divergence(model, sequences, wanted)
+            loss = base if level == middle else mean_divergence(model, sequences, wanted)
             points.append({"sparsity": sparsity, "loss": loss})
         set_to(names, middle)
         found[group] = points

@@ -299,7 +299,8 @@ class Core:
         if not count:
             raise invalid(f"{job.name} is not a sweep")
         if count > spec.MOST_POINTS or chosen >= count:
-            raise errors.protocol(f"{job.name}: point {chosen} of {count} is the best one")
+            most = f"{job.name}: must have at most {spec.MOST_POINTS} points, the best among them"
+            raise errors.protocol(f"{most}; got {count} and point {chosen}")
         best = await self._fetch(job, job.result)
         points = []
         for index, outcome in enumerate(job.result.sweep):

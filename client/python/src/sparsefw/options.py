@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import reprlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -78,8 +79,8 @@ def _check(
     name: str, value: Any, least: float, most: float = math.inf, kind: type[int | float] = float
 ) -> None:
     """Raises InvalidArgument unless it is a number of this kind in [least, most]."""
-    kinds = int if kind is int else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+    fits = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+    if not fits or isinstance(value, bool) or not least <= value <= most:
         what = "a whole number" if kind is int else "a number"
         bounds = f"in [{least}, {most}]" if most < math.inf else f"of at least {least}"
         raise invalid(f"{name} must be {what} {bounds}; got {reprlib.repr(value)}")

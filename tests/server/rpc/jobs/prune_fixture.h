@@ -87,9 +87,21 @@ class PruneRpcTest : public testing::Test {
     EXPECT_TRUE(stream->Read(&response));
     EXPECT_TRUE(response.has_accepted()) << response.ShortDebugString();
     const std::string job = response.accepted().job();
-    while (stream->Read(&response)) {
-      if (response.event().job().state() == v1::JOB_STATE_RUNNING) break;
+    bool running = false;
+    while (!running && stream->Read(&response)) {
+      running = response.event().job().state() == v1::JOB_STATE_RUNNING;
     }
+    EXPECT_TRUE(running) << job;
+    return job;
+  }
+  // The job of a stream that breaks once the job runs.
+  std::string RunAndBreak(const v1::PruneRequest& header) {
+    grpc::ClientContext context;
+    const auto stream = server_.jobs->Prune(&context);
+    SendAll(stream.get(), header);
+    const std::string job = ReadUntilRunning(stream.get());
+    context.TryCancel();
+    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
     return job;
   }
 

@@ -98,30 +98,14 @@ TEST_F(PruneRpcTest, TakesActivationsAndNamedTensors) {
 }
 
 TEST_F(PruneRpcTest, ClosingItEarlyCancelsTheJob) {
-  std::string job;
-  {
-    grpc::ClientContext context;
-    const auto stream = server_.jobs->Prune(&context);
-    SendAll(stream.get(), Header(int64_t{1} << 40));
-    job = ReadUntilRunning(stream.get());
-    context.TryCancel();
-    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
-  }
+  const std::string job = RunAndBreak(Header(int64_t{1} << 40));
   EXPECT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(PruneRpcTest, ADetachedJobGoesOn) {
   v1::PruneRequest header = Header(int64_t{1} << 40);
   header.mutable_header()->set_detach(true);
-  std::string job;
-  {
-    grpc::ClientContext context;
-    const auto stream = server_.jobs->Prune(&context);
-    SendAll(stream.get(), header);
-    job = ReadUntilRunning(stream.get());
-    context.TryCancel();
-    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
-  }
+  const std::string job = RunAndBreak(header);
   EXPECT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
   EXPECT_EQ(server_.GetJob(job).state(), v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(server_.Cancel(job).ok());
@@ -189,25 +173,11 @@ TEST_F(PruneRpcTest, OnlyTheLastStreamOfARequestIdCancelsItsJob) {
 TEST_F(PruneRpcTest, ARepeatedRequestRunsTheJobThatItsBrokenStreamTookAlong) {
   v1::PruneRequest header = Header(int64_t{1} << 40);
   header.mutable_header()->set_request_id("again");
-  std::string job;
-  {
-    grpc::ClientContext context;
-    const auto stream = server_.jobs->Prune(&context);
-    SendAll(stream.get(), header);
-    job = ReadUntilRunning(stream.get());
-    context.TryCancel();
-    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
-  }
+  const std::string job = RunAndBreak(header);
   ASSERT_EQ(server_.WaitForEnd(job).state(), v1::JOB_STATE_CANCELLED);
   ASSERT_TRUE(Eventually([this] { return server_.server->calls().size() == 0; }));
-  grpc::ClientContext context;
-  const auto stream = server_.jobs->Prune(&context);
-  SendAll(stream.get(), header);
-  const std::string second = ReadUntilRunning(stream.get());
+  const std::string second = RunAndBreak(header);  // it is seen running
   EXPECT_NE(second, job);
-  EXPECT_EQ(server_.GetJob(second).state(), v1::JOB_STATE_RUNNING);
-  context.TryCancel();
-  EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
   EXPECT_EQ(server_.WaitForEnd(second).state(), v1::JOB_STATE_CANCELLED);
 }
 

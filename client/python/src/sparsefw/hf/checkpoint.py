@@ -263,7 +263,7 @@ def meta_model(folder: Path, device: Any) -> Any:
             f"{folder}: has no config.json; a model must be a folder of transformers, or the model itself"
         )
     with loading(folder, "configuration"):
-        config = transformers.AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if (folder / "sparsefw-packed.json").is_file():
         raise invalid(f"{folder}: is packed; `sparsefw unpack` makes the folder that can be pruned")
     if getattr(config, "quantization_config", None):

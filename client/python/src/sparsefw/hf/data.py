@@ -201,7 +201,7 @@ def tokenizer_of(folder: Path, items: list[Any]) -> Any:
     if not items or not isinstance(items[0], str):
         return None
     with loading(folder, "tokenizer"):
-        return transformers.AutoTokenizer.from_pretrained(folder)
+        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def digest(samples: Sequence[Any]) -> str:

@@ -145,7 +145,9 @@ def evaluate_perplexity(
     if folder is not None:
         tokenizer = tokenizer or tokenizer_of(folder, data)
         with loading(folder, "model"):
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype="auto", trust_remote_code=False
+            )
     length, known = longest(model, sequence_length), vocabulary_of(model)
     windows = sequences(tokenizer, data, length, samples, vocabulary=known)
     started, total, tokens = time.monotonic(), 0.0, 0

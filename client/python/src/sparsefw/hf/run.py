@@ -24,7 +24,7 @@ from sparsefw.hf.pools.tasks import Pool
 from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.settings import Settings
-from sparsefw.hf.source import InMemory, Source, apply, pack, packed
+from sparsefw.hf.source import InMemory, Source, apply, device_to_load, pack, packed
 from sparsefw.hf.sparsities import Sparsities
 from sparsefw.hf.state import DISTILLATION, BlockState, State
 from sparsefw.hf.training.distill import check_memory, distill
@@ -97,7 +97,9 @@ class Run:
             self._distillation = self._load_distillation()
         distils = self._settings.distillation is not None and self._distillation is None
         if distils:
-            self._check_memory()  # again: a distillation that counted as done may be damaged
+            # Again: a distillation that counted as done may be damaged.
+            what = self._settings.distilled_by
+            check_memory(self._source.model, self._layout, device_to_load(self._source), what)
             self._state.forget(DISTILLATION)  # of other blocks; half of a new one must not count with it
         # Nothing behind the last block that is still to be pruned is run; distillation wants to know what the
         # dense model makes in the end.
@@ -140,11 +142,6 @@ class Run:
             distillation=self._distillation,
             cluster=self._cluster,
         )
-
-    def _check_memory(self) -> None:
-        """Raises InvalidArgument (CLIENT_ARGUMENT) where the distillation cannot fit into memory."""
-        device = None if isinstance(self._source, InMemory) else self._source.device
-        check_memory(self._source.model, self._layout, device, self._settings.distilled_by)
 
     def _keep_records(self, index: int, block: BlockState) -> None:
         self._records[index] = block.records

@@ -40,6 +40,11 @@ def pack_vectors(block: Any, layout: Block) -> dict[str, Any]:
     }
 
 
+def device_to_load(source: Source) -> Any:
+    """Where all of the model goes for distillation; None: it is in memory."""
+    return None if isinstance(source, InMemory) else source.device
+
+
 def packed(block: Any, layout: Block) -> dict[str, Any]:
     """All of a trained block that a run may have changed."""
     tensors = dict(
@@ -223,8 +228,7 @@ class Streamed:
 
     def _check_outside(self) -> None:
         """Embeddings and all else that calibration runs must be there; the head it does not run."""
-        head = self.model.get_output_embeddings()
-        unused = {id(value) for value in head.parameters()} if head is not None else set()
+        unused = self._head_alone()
         names: dict[int, list[str]] = {}
         for name, value in self.model.named_parameters(remove_duplicate=False):
             if not name.startswith(f"{self._path}."):
@@ -256,17 +260,14 @@ class Streamed:
     @contextlib.contextmanager
     def prologue(self) -> Iterator[None]:
         # The head is not run, and may be as large as the embeddings.
-        head = self.model.get_output_embeddings()
-        embedding = self.model.get_input_embeddings()
-        shared = {id(parameter) for parameter in embedding.parameters()}
-        with self._outside(
-            {
-                id(parameter)
-                for parameter in (head.parameters() if head is not None else ())
-                if id(parameter) not in shared
-            }
-        ):
+        with self._outside(self._head_alone()):
             yield
+
+    def _head_alone(self) -> set[int]:
+        """Ids of the output head's parameters that are not the embeddings', too."""
+        head, embedding = self.model.get_output_embeddings(), self.model.get_input_embeddings()
+        of_head = {id(value) for value in head.parameters()} if head is not None else set()
+        return of_head - {id(value) for value in embedding.parameters()}
 
     @contextlib.contextmanager
     def surroundings(self) -> Iterator[None]:

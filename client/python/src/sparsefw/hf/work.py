@@ -22,7 +22,7 @@ from sparsefw.hf.progress import Progress
 from sparsefw.hf.report import Report
 from sparsefw.hf.run import Run
 from sparsefw.hf.settings import Settings, folder_of
-from sparsefw.hf.source import InMemory, Source, Streamed
+from sparsefw.hf.source import InMemory, Source, Streamed, device_to_load
 from sparsefw.hf.state import DISTILLATION, TEMPORARY, State, mark_temporary, remove_abandoned
 from sparsefw.hf.training.distill import check_head, check_memory
 from sparsefw.hf.training.steps import check_blocks_apart, check_trainable
@@ -106,8 +106,7 @@ class Work:
             check_head(model, settings.distilled_by)
             # A run that has distilled needs no more than it does without.
             if self._state_dir is None or not (Path(self._state_dir) / f"{DISTILLATION}.json").exists():
-                device = None if isinstance(self._source, InMemory) else self._source.device
-                check_memory(model, self._layout, device, settings.distilled_by)
+                check_memory(model, self._layout, device_to_load(self._source), settings.distilled_by)
         if not isinstance(settings.allocation, str):
             matrices = [matrix for block in self._layout for matrix in block.matrices]
             allocate.by_name(matrices, settings.allocation, settings.sparsity)

@@ -104,7 +104,7 @@ class SparseFWModifier(Modifier):  # type: ignore[misc]
             raise invalid("SparseFWModifier sums the samples of one process: start oneshot without torchrun")
         if state.data.calib is None:
             raise invalid("SparseFWModifier needs samples: give oneshot a dataset")
-        if self._pool is not None:  # oneshot ended with an error, and told nobody
+        if self._pool is not None:  # an earlier oneshot ended with an error
             self._close(sparsefw.Error("another run begins"))
         self._state, self._began = state, time.monotonic()
         self._records, self._report = [], None

@@ -5,6 +5,7 @@ import shutil
 import struct
 
 import pytest
+import safetensors.torch
 import sparsefw
 import tiny
 import tokenizers
@@ -143,6 +144,57 @@ def test_a_family_that_transformers_does_not_know_is_named(shared_server, dense,
     (dense / "config.json").write_text(json.dumps({**config, "model_type": "perceptron9"}))
     line = refused(command, shared_server, folder, capsys)
     assert f"{dense}: " in line and "perceptron9" in line
+
+
+def test_code_of_a_folder_is_never_run(shared_server, dense, folder, capsys):
+    """Nor is anybody asked: Transformers would, on a terminal."""
+    add_tokenizer(dense)
+    (dense / "own.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
+    (dense / "config.json").write_text(json.dumps(own))
+    line = refused("prune-model", shared_server, folder, capsys)
+    assert f"{dense}: " in line and "custom code" in line
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda config: config.update(intermediate_size=32), r"cannot become model\.layers\.0\.mlp\..*\[32, 32\]"),
+        (lambda config: config.update(vocab_size=64), r"cannot become model\.embed_tokens\.weight \[64, 32\]"),
+    ],
+    ids=["a block", "the embeddings"])
+def test_tensors_that_do_not_fit_the_configuration_are_named(client, dense, change, words):
+    config = json.loads((dense / "config.json").read_text())
+    change(config)
+    (dense / "config.json").write_text(json.dumps(config))
+    data = tiny.tokens() % 32
+    with pytest.raises(sparsefw.InvalidArgument, match=words):
+        prune_model(dense, server=client, **{**OPTIONS, "data": data})
+
+
+def test_missing_embeddings_are_named(dense):
+    path = dense / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    del tensors["model.embed_tokens.weight"]
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(sparsefw.InvalidArgument, match=r"has no tensor for model\.embed_tokens\.weight"):
+        prune_model(dense, server="127.0.0.1:9", **OPTIONS)
+
+
+def test_an_index_that_names_another_file_is_named(client, dense):
+    """Of a tensor that the file does not have."""
+    shutil.copy(dense / "model.safetensors", dense / "model-00001-of-00002.safetensors")
+    tensors = safetensors.torch.load_file(dense / "model.safetensors")
+    last = {name: value for name, value in tensors.items() if ".layers.1." in name}
+    first = {name: value for name, value in tensors.items() if name not in last}
+    (dense / "model.safetensors").unlink()
+    for part, held in (("1", first), ("2", last)):
+        safetensors.torch.save_file(held, dense / f"model-0000{part}-of-00002.safetensors", {"format": "pt"})
+    wrong = {name: f"model-0000{2 if 'layers.0' in name or name in last else 1}-of-00002.safetensors" for name in tensors}
+    (dense / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": wrong}))
+    with pytest.raises(sparsefw.InvalidArgument, match=r"00002-of-00002\.safetensors.*layers\.0\."):
+        prune_model(dense, server=client, **OPTIONS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
